@@ -1,0 +1,152 @@
+"""What a person sees in the terminal: progress of a run, evaluation tables, a response being revealed."""
+
+import json
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+from torch import nn
+
+from unmask.decoding import Decoding, Rollout, decode
+from unmask.evaluation import Evaluation
+from unmask.randomness import stream
+from unmask.tasks import Task
+from unmask.tasks.rendering import left_pad, prompt_tokens
+from unmask.training.metrics import replace_text
+from unmask.training.run import Result
+
+console = Console()
+
+
+class TrainingView:
+    """A progress bar with the last step's reward; a listener of the trainer."""
+
+    def __init__(self, title: str) -> None:
+        self.progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self.bar = self.progress.add_task(title, total=None, status="loading")
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def __call__(self, metrics: dict[str, float], total: int) -> None:
+        parts = [
+            f"{label} {metrics[key]:.3f}"
+            for key, label in [("reward/mean", "reward"), ("loss", "loss"), ("eval/accuracy", "accuracy")]
+            if key in metrics and not (key == "loss" and "reward/mean" in metrics)
+        ]
+        self.progress.update(self.bar, total=total, completed=metrics["step"], status=" · ".join(parts))
+        if "eval/accuracy" in metrics:
+            console.print(f"step {int(metrics['step'])}: accuracy {metrics['eval/accuracy']:.3f}")
+
+    def finish(self, result: Result) -> None:
+        """Say where everything is."""
+        if result.evaluations:
+            path = " → ".join(f"{evaluation['accuracy']:.3f}" for evaluation in result.evaluations)
+            console.print(f"accuracy {path}")
+        console.print(f"run in [bold]{result.run}[/bold]: metrics.jsonl, samples/, checkpoints/")
+
+
+def evaluation_report(model: str, task: str, decoding: Decoding, result: Evaluation, output: Path | None) -> None:
+    """The verdict as a table, and every response as a JSON line in `output`."""
+    table = Table("model", "task", "decoding", "examples", "accuracy")
+    how = f"{decoding.order}, {decoding.length} tokens, temperature {decoding.temperature:g}"
+    table.add_row(model, task, how, str(len(result.rewards)), f"{result.accuracy:.4f}")
+    console.print(table)
+    if output is not None:
+        rows = zip(result.examples, result.responses, result.rewards, strict=True)
+        lines = [json.dumps({**example, "response": response, "reward": reward}) for example, response, reward in rows]
+        replace_text(output, "\n".join(lines) + "\n")
+        console.print(f"responses in {output}")
+
+
+def show_answer(
+    model: nn.Module, tokenizer: Any, task: Task, prompt: str | None, decoding: Decoding, *, seed: int, trace: bool
+) -> None:
+    """Answer a prompt, or an evaluation example of the task; with `trace`, reveal it before the reader's eyes."""
+    if prompt is None:
+        data = task.evaluation()
+        example = data[seed % len(data)]
+        tokens = prompt_tokens(task, example, tokenizer)
+    else:
+        example = None
+        tokens = tokenizer(prompt).input_ids
+    ids, mask = left_pad([tokens], tokenizer.pad_token_id)
+    rollout = decode(model, ids, mask, decoding, generator=stream(seed, "sample"))
+    pieces = [tokenizer.decode([token]) for token in rollout.response_ids[0].tolist()]
+    if trace:
+        show_trace(pieces, rollout, width=task.line_width)
+    text = "".join(pieces)
+    if example is not None:
+        console.print(task.show(example, text), highlight=False)
+        console.print(f"reward {task.reward(example, text):g}")
+    else:
+        console.print(text, highlight=False)
+
+
+def show_trace(pieces: list[str], rollout: Rollout, width: int | None = None) -> None:
+    """The response after each step: hidden positions as ░, the newest tokens bold, and how sure the model was of them.
+
+    Args:
+        pieces: text of each token of row 0.
+        width: tokens in a line; none writes them on.
+    """
+    steps = rollout.reveal_step[0].tolist()
+    probability = rollout.logprob[0].exp().tolist()
+    frames = range(-1, max(steps) + 1)
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        for frame in frames:
+            text = Text()
+            for position, piece in enumerate(pieces):
+                if width and position % width == 0:
+                    text.append("\n")
+                is_new = steps[position] == frame
+                shown = piece if steps[position] <= frame else "░"
+                text.append(shown + (" " if width else ""), style="bold green" if is_new else "")
+            new = [f"{piece}: p = {p:.2f}" for piece, s, p in zip(pieces, steps, probability, strict=True) if s == frame]
+            text.append(f"\nstep {frame + 1} of {len(frames) - 1}  {', '.join(new)}\n")
+            live.update(text, refresh=True)
+            if console.is_terminal:
+                time.sleep(0.15)
+            else:
+                console.print(text)
+
+
+def before_after(task: Task, before: Evaluation, after: Evaluation, count: int) -> Table:
+    """The first `count` examples that the model got wrong before and right after training, side by side."""
+    table = Table("puzzle and answer before", "reward", "puzzle and answer after", "reward", show_lines=True)
+    rows = [
+        index
+        for index in range(len(before.rewards))
+        if before.rewards[index] < task.reward_max <= after.rewards[index]
+    ]
+    for index in rows[:count]:
+        example = before.examples[index]
+        table.add_row(
+            task.show(example, before.responses[index]),
+            f"{before.rewards[index]:g}",
+            task.show(example, after.responses[index]),
+            f"{after.rewards[index]:g}",
+        )
+    return table
+
+

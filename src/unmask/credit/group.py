@@ -1,0 +1,55 @@
+"""Credit within a group: how much better a response did than others that started from the same state."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class GroupStatistics:
+    """Reward statistics of G groups."""
+
+    count: Tensor
+    """(G,) responses in the group, as a float."""
+    mean: Tensor
+    """(G,) mean reward: the Monte Carlo value of the group's start state."""
+    std: Tensor
+    """(G,) sample standard deviation (ddof 1); 0 for a group of one."""
+    is_mixed: Tensor
+    """(G,) bool: at least two different rewards."""
+
+
+def group_statistics(reward: Tensor, group: Tensor) -> GroupStatistics:
+    """Statistics of rewards (B,) by group index (B,); every index from 0 to the largest occurs.
+
+    The standard deviation is two-pass, and exactly 0 where all rewards are equal.
+    """
+    groups = int(group.max()) + 1
+    zeros = reward.new_zeros(groups)
+    count = zeros.index_add(0, group, torch.ones_like(reward))
+    mean = zeros.index_add(0, group, reward) / count
+    highest = zeros.scatter_reduce(0, group, reward, "amax", include_self=False)
+    lowest = zeros.scatter_reduce(0, group, reward, "amin", include_self=False)
+    is_mixed = highest > lowest
+    # equal rewards can have a mean that is off by a rounding; their mean is themselves
+    mean = torch.where(is_mixed, mean, highest)
+    squares = zeros.index_add(0, group, (reward - mean[group]).square())
+    return GroupStatistics(count, mean, (squares / (count - 1).clamp(min=1)).sqrt(), is_mixed)
+
+
+def group_advantage(reward: Tensor, group: Tensor, eps: float = 1e-4) -> Tensor:
+    """Group-relative advantage: reward minus group mean, over sample standard deviation plus `eps`.
+
+    Args:
+        reward: (B,) terminal rewards, in a float type.
+        group: (B,) group index of each response, 0..G−1.
+        eps: added to the standard deviation, in units of reward.
+
+    Returns:
+        (B,) advantages; exactly zero inside a group whose rewards are all equal.
+
+    Source: JustGRPO and ForkGRPO, within-state credit (METHODS "ForkGRPO", credit).
+    """
+    statistics = group_statistics(reward, group)
+    return (reward - statistics.mean[group]) / (statistics.std[group] + eps)

@@ -1,0 +1,63 @@
+"""Task: what is asked, and how an answer is judged. A new task is one subclass and nothing else."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unmask.errors import UnmaskError
+
+Example = Mapping[str, Any]
+
+
+class Task(ABC):
+    """Examples, the text a model is shown, and the reward of what it answers.
+
+    Subclass it, give the examples and the reward, and every algorithm trains on it:
+
+        class Parity(unmask.Task):
+            def train(self): return [{"bits": format(i, "08b")} for i in range(200)]
+            def evaluation(self): return [{"bits": format(i, "08b")} for i in range(200, 256)]
+            def prompt(self, example): return example["bits"]
+            def reward(self, example, response): return float(response == str(example["bits"].count("1") % 2))
+    """
+
+    reward_min: float = 0.0
+    """Smallest reward there is; with `reward_max` it sets the noise scale of segment credit."""
+    reward_max: float = 1.0
+    """Largest reward there is: the answer is right."""
+    instruction: str = ""
+    """Said before the prompt to a model that was tuned for chat; plain models see the prompt alone."""
+
+    response_length: int = 256
+    """Tokens of an answer of a plain model, which does not reason aloud; what `unmask eval` and `sample` decode by default."""
+
+    line_width: int | None = None
+    """Tokens in a line when an answer is shown while it is revealed; none writes them on."""
+
+    @abstractmethod
+    def train(self) -> Sequence[Example]:
+        """Examples for training: anything with a length that can be indexed, also one that makes them on demand."""
+
+    @abstractmethod
+    def evaluation(self) -> Sequence[Example]:
+        """Examples that training never sees, in a fixed order."""
+
+    @abstractmethod
+    def prompt(self, example: Example) -> str:
+        """The question as text."""
+
+    @abstractmethod
+    def reward(self, example: Example, response: str) -> float:
+        """The verdict on a response, in [reward_min, reward_max]. Never executes or evaluates the text."""
+
+    def solution(self, example: Example) -> str:
+        """A right answer, for supervised fine-tuning.
+
+        Raises:
+            UnmaskError: the task has none.
+        """
+        raise UnmaskError(f"task {type(self).__name__} has no solutions to learn from; define solution(example)")
+
+    def show(self, example: Example, response: str) -> str:
+        """Question and answer as a person would want to read them, possibly over several lines."""
+        return f"{self.prompt(example)} → {response}"

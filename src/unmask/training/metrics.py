@@ -1,0 +1,63 @@
+"""What a run writes about itself: one JSON object per optimizer step, and a few of the rollouts behind it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from unmask.algorithms import Experience, Prompts
+from unmask.tasks import Task
+from unmask.tasks.rendering import response_text
+
+
+class MetricsFile:
+    """`metrics.jsonl`: appended line by line, each line whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, metrics: dict[str, float]) -> None:
+        line = json.dumps(metrics, allow_nan=False)
+        with self.path.open("a") as file:
+            file.write(line + "\n")
+
+    def read(self) -> list[dict[str, float]]:
+        """Everything written so far."""
+        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+
+    def cut_after(self, step: int) -> None:
+        """Drop the lines of later steps (a resumed run writes them again)."""
+        kept = [metrics for metrics in self.read() if metrics["step"] <= step]
+        replace_text(self.path, "".join(json.dumps(metrics) + "\n" for metrics in kept))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file under a temporary name and rename it."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+def write_samples(
+    path: Path, task: Task, tokenizer: Any, prompts: Prompts, experience: Experience, count: int
+) -> None:
+    """Write `count` rollouts, spread over the batch: prompt, response, reward, per-token advantage and reveal step."""
+    rollout = experience.rollout
+    rows = range(0, len(experience.reward), max(1, len(experience.reward) // max(count, 1)))[:count]
+    texts = response_text(tokenizer, rollout.response_ids[list(rows)])
+    lines = []
+    for row, text in zip(rows, texts, strict=True):
+        example = prompts.examples[int(rollout.prompt[row])]
+        sample = {
+            "prompt": task.prompt(example),
+            "response": text,
+            "reward": experience.reward[row].item(),
+            "group": int(rollout.group[row]),
+            "tokens": tokenizer.convert_ids_to_tokens(rollout.response_ids[row].tolist()),
+            "advantage": [round(value, 6) for value in experience.advantage[row].tolist()],
+            "reveal_step": rollout.reveal_step[row].tolist(),
+            "logprob": [round(value, 6) for value in rollout.logprob[row].tolist()],
+        }
+        lines.append(json.dumps(sample, ensure_ascii=False) + "\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, "".join(lines))

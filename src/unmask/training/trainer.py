@@ -1,0 +1,318 @@
+"""The training loop: sample, judge, credit, replay, step, log. It never asks which algorithm runs."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unmask.algorithms import ALGORITHMS, Experience, Prompts
+from unmask.config import Recipe
+from unmask.decoding import Rollout, sample
+from unmask.errors import UnmaskError
+from unmask.evaluation import Evaluation, evaluate
+from unmask.objectives import clipped, clipped_surrogate
+from unmask.randomness import derive, name_seed, stream
+from unmask.replay import Replay, States
+from unmask.tasks import TASKS, Task
+from unmask.tasks.rendering import prompt_batch, response_text
+from unmask.training.checkpoint import read_state, save_checkpoint
+from unmask.training.distributed import World
+from unmask.training.metrics import MetricsFile, write_samples
+from unmask.training.optimizer import build_optimizer, optimizer_step
+
+Listener = Callable[[dict[str, float], int], None]
+"""Called with the metrics of a step and the number of steps of the whole run."""
+
+
+@dataclass
+class Actor:
+    """The current policy at work on a task (what `algorithms.Actor` promises), with the time it took."""
+
+    model: nn.Module
+    tokenizer: Any
+    task: Task
+    recipe: Recipe
+    world: World
+    seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "reward": 0.0})
+
+    def sample(
+        self,
+        prompts: Prompts,
+        prompt: Tensor,
+        key: Tensor,
+        group: Tensor,
+        given_ids: Tensor | None = None,
+        is_given: Tensor | None = None,
+    ) -> Rollout:
+        with self._timed("rollout"):
+            return sample(
+                self.model,
+                prompts.ids[prompt],
+                prompts.mask[prompt],
+                self.recipe.decoding,
+                key,
+                prompt=prompt,
+                group=group,
+                given_ids=given_ids,
+                is_given=is_given,
+            )
+
+    def reward(self, prompts: Prompts, rollout: Rollout) -> Tensor:
+        with self._timed("reward"):
+            examples = [prompts.examples[index] for index in rollout.prompt.tolist()]
+            responses = response_text(self.tokenizer, rollout.response_ids)
+            rewards = [self._judge(*pair) for pair in zip(examples, responses, strict=True)]
+            return torch.tensor(rewards, dtype=rollout.logprob.dtype, device=rollout.logprob.device)
+
+    def _judge(self, example: Any, response: str) -> float:
+        reward = self.task.reward(example, response)
+        if not self.task.reward_min <= reward <= self.task.reward_max:
+            raise UnmaskError(
+                f"task {type(self.task).__name__}: reward {reward} for prompt {self.task.prompt(example)!r} is outside "
+                f"[{self.task.reward_min}, {self.task.reward_max}]; set reward_min and reward_max on the task"
+            )
+        return reward
+
+    @property
+    def reward_range(self) -> float:
+        return self.task.reward_max - self.task.reward_min
+
+    def total(self, value: float) -> float:
+        return self.world.total(value)
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[what] += time.perf_counter() - began
+
+
+class Trainer:
+    """A run: a recipe at work on a model, in a folder.
+
+    Args:
+        run: the run's folder, which exists.
+        listeners: called with the metrics of every step, on the main worker.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Path,
+        model: nn.Module,
+        tokenizer: Any,
+        world: World,
+        listeners: list[Listener] | None = None,
+    ) -> None:
+        self.recipe, self.run, self.model, self.tokenizer, self.world = recipe, run, model, tokenizer, world
+        self.task = TASKS[recipe.task.name][1](recipe.task)
+        self.algorithm = ALGORITHMS[recipe.algorithm.name][1](recipe.algorithm)  # type: ignore[arg-type]
+        self.optimizer = build_optimizer(model, recipe.optimizer)
+        self.listeners = listeners or []
+        self.metrics = MetricsFile(run / "metrics.jsonl")
+        self.evaluations = MetricsFile(run / "evaluations.jsonl")
+        self.step = 0
+        """Updates done."""
+        self.tokens_generated = 0
+        self.examples = self.task.train()
+
+    def resume(self, checkpoint: Path) -> None:
+        """Take over the state of a checkpoint whose weights are already in the model, and forget what came after it."""
+        state = read_state(checkpoint, self.recipe)
+        self.step, self.tokens_generated = state["step"], state["tokens_generated"]
+        self.optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
+        if self.world.is_main:
+            self.metrics.cut_after(self.step)
+            self.evaluations.cut_after(self.step)
+
+    def train(self) -> None:
+        """Run all steps that are left. Ctrl-C or a termination signal leaves a checkpoint of the last whole step."""
+        settings = self.recipe.trainer
+        try:
+            if self.step == 0 and self.recipe.evaluation.every:
+                self.evaluate()
+            while self.step < settings.steps:
+                self.update()
+                if settings.checkpoint_every and self.step % settings.checkpoint_every == 0:
+                    self.checkpoint()
+            self.checkpoint()
+        except KeyboardInterrupt:
+            with _held_back():
+                self.checkpoint()
+            raise
+
+    def update(self) -> None:
+        """One step: *sample, judge, credit, replay, step, log*."""
+        began = time.perf_counter()
+        actor = Actor(self.model, self.tokenizer, self.task, self.recipe, self.world)
+        prompts = self.prompts(self.step + 1)
+        experience = self.algorithm.collect(prompts, actor)
+        with _held_back():  # from here the step is finished, so that the weights always belong to a whole one
+            replay_began = time.perf_counter()
+            metrics = self.learn(experience, self.algorithm.replay(experience))
+            self.step += 1
+            seconds = {
+                **{f"time/{what}": value for what, value in actor.seconds.items()},
+                "time/replay": time.perf_counter() - replay_began,
+                "time/step": time.perf_counter() - began,
+            }
+            metrics = {"step": self.step, **self.describe(experience), **metrics, **experience.metrics, **seconds}
+            every = self.recipe.evaluation.every
+            if every and (self.step % every == 0 or self.step == self.recipe.trainer.steps):
+                metrics["eval/accuracy"] = self.evaluate().accuracy
+            if self.world.is_main:
+                self.metrics.write(metrics)
+                if self.recipe.trainer.samples_per_step:
+                    path = self.run / "samples" / f"step-{self.step:06d}.jsonl"
+                    count = self.recipe.trainer.samples_per_step
+                    write_samples(path, self.task, self.tokenizer, prompts, experience, count)
+                for listener in self.listeners:
+                    listener(metrics, self.recipe.trainer.steps)
+
+    def prompts(self, step: int) -> Prompts:
+        """This worker's share of a step's prompts: each epoch visits the training examples in an order of its own."""
+        total, size = self.recipe.trainer.prompts_per_step, len(self.examples)
+        numbers = [(step - 1) * total + index for index in self.world.share(total)]
+        orders = {
+            epoch: torch.randperm(size, generator=stream(self.recipe.seed, "data", epoch))
+            for epoch in {number // size for number in numbers}
+        }
+        examples = [self.examples[int(orders[number // size][number % size])] for number in numbers]
+        ids, mask = prompt_batch(self.task, examples, self.tokenizer)
+        key = derive(torch.tensor(name_seed(self.recipe.seed, "rollout")), torch.tensor(numbers))
+        return Prompts(ids, mask, key, tuple(examples))
+
+    def learn(self, experience: Experience, states: States) -> dict[str, float]:
+        """Replay and update the weights, `updates_per_rollout` times. Without credit anywhere nothing runs."""
+        objective = self.recipe.objective
+        clip = {"clip_low": objective.clip_low, "clip_high": objective.clip_high}
+        replayed, tokens = self.world.total(len(states)), self.world.total(len(states.credit))
+        metrics = {
+            "states/replayed": replayed,
+            "tokens/replayed": tokens,
+            "loss": 0.0,
+            "grad_norm": 0.0,
+            "kl": 0.0,
+            "policy/clip_fraction": 0.0,
+            "policy/mismatch": 0.0,
+        }
+        if not replayed:
+            return metrics
+        row, position = states.scored_tokens()
+        credit = states.credit * objective.scale  # (N, C)
+        replay = Replay(
+            self.model,
+            experience.rollout,
+            temperature=self.recipe.decoding.temperature,
+            batch_tokens=self.recipe.trainer.batch_tokens,
+            dropout_seed=name_seed(self.recipe.seed, "dropout", self.step, self.world.rank),
+        )
+        self.model.train()
+        old: Tensor | None = None
+        for _ in range(self.recipe.trainer.updates_per_rollout):
+
+            def token_loss(logprob: Tensor, number: Tensor, old: Tensor | None = old) -> Tensor:
+                before = logprob.detach() if old is None else old[number]
+                return clipped_surrogate(logprob.unsqueeze(-1), before.unsqueeze(-1), credit[number], **clip).sum()
+
+            logprob, loss = replay.accumulate(states, token_loss)
+            if old is None:
+                old = logprob
+                sampled = experience.rollout.logprob[row, position]
+                metrics["policy/mismatch"] = self.mean((logprob - sampled).abs())
+            self.world.sum_gradients(self.model.parameters())
+            metrics["grad_norm"] = optimizer_step(self.optimizer, self.recipe.optimizer, self.step + 1)
+            metrics["loss"] = self.world.total(loss.item())
+            stopped = clipped(logprob.unsqueeze(-1), old.unsqueeze(-1), credit, **clip)
+            metrics["policy/clip_fraction"] = self.mean(stopped.double())
+        return metrics
+
+    def describe(self, experience: Experience) -> dict[str, float]:
+        """The numbers of a rollout batch that every algorithm logs, over all workers."""
+        rollout, reward = experience.rollout, experience.reward.double()
+        mean = self.mean(reward)
+        groups = int(rollout.group.max()) + 1
+        best = torch.full((groups,), -math.inf, dtype=reward.dtype, device=reward.device)
+        highest = best.scatter_reduce(0, rollout.group, reward, "amax")
+        lowest = -best.scatter_reduce(0, rollout.group, -reward, "amax")
+        prompts = int(rollout.prompt.max()) + 1
+        solved = best.new_zeros(prompts).scatter_reduce(
+            0, rollout.prompt, (reward >= self.task.reward_max).double(), "amax"
+        )
+        generated = int(self.world.total(rollout.tokens_generated))
+        self.tokens_generated += generated
+        return {
+            "reward/mean": mean,
+            "reward/std": math.sqrt(max(0.0, self.mean(reward.square()) - mean**2)),
+            "reward/solved": self.mean(solved),
+            "groups/mixed": self.mean((highest > lowest).double()),
+            "tokens/generated": generated,
+            "tokens/generated_total": self.tokens_generated,
+            "entropy": self.mean(rollout.entropy[rollout.trainable].double()),
+        }
+
+    def mean(self, values: Tensor) -> float:
+        """Mean over all elements on all workers; 0 when there are none."""
+        count = self.world.total(values.numel())
+        return self.world.total(values.double().sum().item()) / count if count else 0.0
+
+    def evaluate(self) -> Evaluation:
+        """Accuracy now, written to `evaluations.jsonl`."""
+        settings = self.recipe.evaluation
+        result = evaluate(
+            self.model,
+            self.tokenizer,
+            self.task,
+            settings.decoding,
+            examples=settings.examples,
+            seed=self.recipe.seed,
+        )
+        if self.world.is_main:
+            self.evaluations.write(
+                {"step": self.step, "accuracy": result.accuracy, "tokens/generated_total": self.tokens_generated}
+            )
+        return result
+
+    def checkpoint(self) -> None:
+        """Write the state after the last whole step."""
+        if self.world.is_main:
+            save_checkpoint(
+                self.run,
+                self.recipe,
+                self.model,
+                self.tokenizer,
+                self.optimizer,
+                step=self.step,
+                tokens_generated=self.tokens_generated,
+            )
+        self.world.barrier()
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Let a Ctrl-C or termination signal wait until the block is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if received:
+        raise KeyboardInterrupt

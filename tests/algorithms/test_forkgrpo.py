@@ -1,0 +1,114 @@
+"""ForkGRPO's forks, credit and normalisers, against values computed by hand from METHODS' formulas."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from helpers import FixedActor, make_prompts, parity_reward
+from unmask.algorithms import Experience, ForkGRPO, ForkGRPOSettings
+from unmask.algorithms.forkgrpo import fork_positions
+from unmask.decoding import Decoding, Rollout
+
+LENGTH, SIZE = 8, 4
+WINDOWS = ((2, 3), (5, 6))
+
+
+def collect(make_model: Callable, judge: Callable[[Rollout], Tensor] = parity_reward, weight: float = 0.5) -> Experience:
+    algorithm = ForkGRPO(ForkGRPOSettings(group_size=SIZE, windows=WINDOWS, segment_weight=weight))
+    actor = FixedActor(make_model(), Decoding(length=LENGTH), judge)
+    return algorithm.collect(make_prompts(3, 5, 8), actor)
+
+
+def test_forks_are_where_the_reference_is_least_sure() -> None:
+    entropy = torch.tensor([[9.0, 9, 1, 3, 9, 2, 2, 9]])
+    assert fork_positions(entropy, WINDOWS).tolist() == [[3, 5]]  # the first on ties
+
+
+def test_branches_copy_the_references_prefix_and_start_at_the_fork(make_model: Callable) -> None:
+    rollout = collect(make_model).rollout
+    assert len(rollout.response_ids) == 3 * SIZE * 3
+    for prompt in range(3):
+        reference = prompt * SIZE
+        fork = fork_positions(rollout.entropy[reference][None], WINDOWS)[0]
+        for branch, start in enumerate(fork.tolist(), 1):
+            rows = (rollout.group == prompt * 3 + branch).nonzero().flatten()
+            assert len(rows) == SIZE and (rollout.prompt[rows] == prompt).all()
+            assert (rollout.response_ids[rows, :start] == rollout.response_ids[reference, :start]).all()
+            assert not rollout.trainable[rows, :start].any() and rollout.trainable[rows, start:].all()
+            assert rollout.response_ids[rows].unique(dim=0).shape[0] > 1
+
+
+def test_tokens_generated_are_the_formulas(make_model: Callable) -> None:
+    rollout = collect(make_model).rollout
+    forks = fork_positions(rollout.entropy[torch.arange(0, 12, SIZE)], WINDOWS)
+    assert rollout.tokens_generated == 3 * SIZE * LENGTH + int((SIZE * (LENGTH - forks)).sum())
+    assert rollout.row_forwards == rollout.tokens_generated
+
+
+def test_credit_equals_hand_computed_values(make_model: Callable) -> None:
+    experience = collect(make_model, weight=0.5)
+    rollout, reward = experience.rollout, experience.reward.tolist()
+    for prompt in range(3):
+        groups = [(rollout.group == prompt * 3 + j).nonzero().flatten().tolist() for j in range(3)]
+        reference = prompt * SIZE
+        forks = fork_positions(rollout.entropy[reference][None], WINDOWS)[0].tolist()
+        starts = [0, *forks, LENGTH]
+        tokens = sum(SIZE * (LENGTH - start) for start in starts[:-1])
+        values = [sum(reward[row] for row in rows) / SIZE for rows in groups] + [reward[reference]]
+        for j, rows in enumerate(groups):
+            mean = values[j]
+            std = (sum((reward[row] - mean) ** 2 for row in rows) / (SIZE - 1)) ** 0.5
+            for row in rows:
+                expected = torch.zeros(LENGTH, dtype=torch.float64)
+                expected[starts[j] :] = (reward[row] - mean) / (std + 1e-4) / tokens / 3
+                torch.testing.assert_close(experience.credit[row, :, 0], expected)
+        along = torch.zeros(LENGTH, dtype=torch.float64)
+        for j in range(3):
+            change = values[j + 1] - values[j]
+            noise = 0.25 * (1 / SIZE + (1 / SIZE if j < 2 else 0))
+            along[starts[j] : starts[j + 1]] = change * change**2 / (change**2 + noise + 1e-12)
+        torch.testing.assert_close(experience.credit[reference, :, 1], 0.5 * along / LENGTH / 3)
+        assert (experience.credit[reference + 1 : reference + SIZE, :, 1] == 0).all()
+    assert (experience.credit[3 * SIZE :, :, 1] == 0).all()
+
+
+def test_a_failed_reference_can_still_have_credit_for_a_good_segment(make_model: Callable) -> None:
+    """Sign mismatch, the paper's figure 3: not impossible by construction."""
+    credit = collect(make_model, weight=1.0).credit[:, :, 1]
+    assert (credit > 0).any() and (credit < 0).any()
+
+
+def test_equal_rewards_give_exactly_zero_credit_and_nothing_to_replay(make_model: Callable) -> None:
+    for value in (0.0, 0.1, 1.0):
+        experience = collect(make_model, lambda rollout, value=value: torch.full((len(rollout.group),), value))
+        assert (experience.credit == 0).all()
+        assert len(ForkGRPO(ForkGRPOSettings(windows=WINDOWS)).replay(experience)) == 0
+
+
+def test_each_token_with_credit_of_both_kinds_is_scored_once(make_model: Callable) -> None:
+    experience = collect(make_model)
+    states = ForkGRPO(ForkGRPOSettings(windows=WINDOWS)).replay(experience)
+    assert len(states) == len(states.credit) == int((experience.credit != 0).any(-1).sum())
+    assert ((states.credit != 0).sum(-1) == 2).any()
+
+
+@pytest.mark.parametrize("windows", [[[0, 3]], [[4, 3]], [[2, 5], [5, 6]], [[5, 6], [2, 3]]])
+def test_windows_out_of_order_are_refused(windows: list[list[int]]) -> None:
+    with pytest.raises(ValidationError, match="after the one before"):
+        ForkGRPOSettings(windows=windows)  # type: ignore[arg-type]
+
+
+def test_windows_beyond_the_response_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"windows ends at 127, but decoding\.length=64"):
+        ForkGRPOSettings().check(Decoding(length=64))
+
+
+def test_the_papers_token_budget() -> None:
+    """METHODS: with the defaults 5,912 ≤ N ≤ 6,656 tokens a prompt."""
+    settings = ForkGRPOSettings()
+    size, length = settings.group_size, 256
+    budget = [size * length + sum(size * (length - window[end]) for window in settings.windows) for end in (1, 0)]
+    assert budget == [5912, 6656]

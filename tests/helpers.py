@@ -1,0 +1,79 @@
+"""What several tests build: an actor with rewards of the test's choice, prompts, gradients by name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from unmask.algorithms import Prompts
+from unmask.decoding import Decoding, Rollout, sample
+from unmask.replay import Replay, States
+
+
+@dataclass
+class FixedActor:
+    """Samples from a model and judges with a function of the rollout."""
+
+    model: nn.Module
+    decoding: Decoding
+    judge: Callable[[Rollout], Tensor]
+    reward_range: float = 1.0
+
+    def sample(
+        self,
+        prompts: Prompts,
+        prompt: Tensor,
+        key: Tensor,
+        group: Tensor,
+        given_ids: Tensor | None = None,
+        is_given: Tensor | None = None,
+    ) -> Rollout:
+        return sample(
+            self.model,
+            prompts.ids[prompt],
+            prompts.mask[prompt],
+            self.decoding,
+            key,
+            prompt=prompt,
+            group=group,
+            given_ids=given_ids,
+            is_given=is_given,
+        )
+
+    def reward(self, prompts: Prompts, rollout: Rollout) -> Tensor:
+        return self.judge(rollout).to(rollout.logprob.dtype)
+
+    def total(self, value: float) -> float:
+        return value
+
+
+def make_prompts(n: int, length: int, vocabulary: int, seed: int = 0, pad: int = 0) -> Prompts:
+    """`n` random prompts; the first `pad` positions of every second one are padding."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(2, vocabulary, (n, length), generator=generator)
+    mask = torch.ones(n, length, dtype=torch.bool)
+    mask[1::2, :pad] = False
+    ids[~mask] = 0
+    return Prompts(ids, mask, torch.arange(n) + 1000 * seed, tuple({} for _ in range(n)))
+
+
+def parity_reward(rollout: Rollout) -> Tensor:
+    """1 where the response's token ids sum to an even number, else 0: varied, and a function of the tokens alone."""
+    return (rollout.response_ids.sum(-1) % 2 == 0).double()
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    """Gradients by parameter name, cleared from the model."""
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+def policy_gradient(
+    model: nn.Module, rollout: Rollout, states: States, *, batch_tokens: int = 10**9, temperature: float = 1.0
+) -> dict[str, Tensor]:
+    """Gradients of −Σ credit · log p over all scored tokens, by the replay engine."""
+    replay = Replay(model, rollout, temperature=temperature, batch_tokens=batch_tokens)
+    replay.accumulate(states, lambda logprob, number: -(states.credit[number].sum(-1) * logprob).sum())
+    return gradients(model)

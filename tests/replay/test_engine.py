@@ -1,0 +1,151 @@
+"""The replay engine against the plainest way to compute the same: one state at a time, all logits, autograd."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import unmask.replay.engine as engine
+from helpers import gradients, make_prompts, policy_gradient
+from unmask.decoding import Decoding, Rollout, sample
+from unmask.replay import Replay, States, reveal_states
+
+DECODINGS = [
+    Decoding(order="left_to_right", length=6, temperature=0.8),
+    Decoding(order="static", length=6, block=3, steps=4, temperature=0.8),
+]
+
+
+def roll(model: nn.Module, decoding: Decoding) -> Rollout:
+    prompts = make_prompts(5, 5, 8, pad=2)
+    rows = torch.arange(5)
+    return sample(model, prompts.ids, prompts.mask, decoding, prompts.key, prompt=rows, group=rows)
+
+
+def random_credit(rollout: Rollout) -> Tensor:
+    credit = torch.randn(*rollout.response_ids.shape, 2, generator=torch.Generator().manual_seed(5)).double()
+    credit[2] = 0  # a response without credit
+    credit[0, 1] = 0  # and a token
+    return credit
+
+
+def plain_gradient(model: nn.Module, rollout: Rollout, states: States, temperature: float) -> dict[str, Tensor]:
+    total = torch.zeros((), dtype=torch.float64)
+    number = 0
+    for state in range(len(states)):
+        row = states.response[state]
+        ids = torch.where(states.visible[state], rollout.response_ids[row], model.mask_token_id)
+        mask = torch.cat([rollout.prompt_mask[row], torch.ones_like(ids, dtype=torch.bool)])
+        logits = model(torch.cat([rollout.prompt_ids[row], ids])[None], mask[None]).logits[0, -len(ids) :] / temperature
+        for position in states.scored[state].nonzero().flatten():
+            logprob = logits[position].log_softmax(-1)[rollout.response_ids[row, position]]
+            total = total - states.credit[number].sum() * logprob
+            number += 1
+    total.backward()
+    return gradients(model)
+
+
+@pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: d.order)
+@pytest.mark.parametrize("batch_tokens", [1, 25, 60, 10**6])
+def test_gradients_do_not_depend_on_micro_batches(make_model: Callable, decoding: Decoding, batch_tokens: int) -> None:
+    model = make_model()
+    rollout = roll(model, decoding)
+    states = reveal_states(rollout, random_credit(rollout))
+    expected = plain_gradient(model, rollout, states, 0.8)
+    found = policy_gradient(model, rollout, states, batch_tokens=batch_tokens, temperature=0.8)
+    assert found.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-11)
+
+
+def test_gradients_do_not_depend_on_row_order_or_padding(make_model: Callable) -> None:
+    model = make_model()
+    rollout = roll(model, DECODINGS[0])
+    credit = random_credit(rollout)
+    expected = policy_gradient(model, rollout, reveal_states(rollout, credit))
+    order = torch.tensor([3, 0, 4, 2, 1])
+    names = [name for name in rollout.__dataclass_fields__ if name != "row_forwards"]
+    shuffled = replace(rollout, **{name: getattr(rollout, name)[order] for name in names})
+    padded = replace(
+        rollout,
+        prompt_ids=nn.functional.pad(rollout.prompt_ids, (3, 0)),
+        prompt_mask=nn.functional.pad(rollout.prompt_mask, (3, 0)),
+    )
+    for other, other_credit in [(shuffled, credit[order]), (padded, credit)]:
+        found = policy_gradient(model, other, reveal_states(other, other_credit))
+        for name in expected:
+            torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: d.order)
+def test_replay_logprobs_are_the_rollouts(make_model: Callable, decoding: Decoding) -> None:
+    model = make_model(dtype=torch.float32)
+    rollout = roll(model, decoding)
+    states = reveal_states(rollout, torch.ones(*rollout.response_ids.shape, 1))
+    found = Replay(model, rollout, temperature=0.8, batch_tokens=40).score(states)
+    torch.testing.assert_close(found, rollout.logprob[states.scored_tokens()], rtol=0, atol=1e-5)
+
+
+def test_states_without_credit_are_never_run(make_model: Callable) -> None:
+    model = make_model()
+    rollout = roll(model, DECODINGS[0])
+    credit = random_credit(rollout)
+    states = reveal_states(rollout, credit)
+    assert len(states) == int((credit != 0).any(-1).sum()) == 4 * 6 - 1
+    nothing = reveal_states(rollout, torch.zeros_like(credit))
+    assert len(nothing) == 0
+    model.forward = lambda *_, **__: pytest.fail("the model ran")  # type: ignore[method-assign]
+    Replay(model, rollout, temperature=0.8, batch_tokens=40).accumulate(nothing, lambda logprob, _: logprob.sum())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_sequence_level_loss_has_exact_gradients_under_micro_batching(make_model: Callable) -> None:
+    model = make_model()
+    rollout = roll(model, DECODINGS[1])
+    states = reveal_states(rollout, random_credit(rollout))
+    row, _ = states.scored_tokens()
+
+    def loss(logprob: Tensor) -> Tensor:
+        return logprob.new_zeros(5).index_add(0, row, logprob).div(6).exp().square().sum()
+
+    replay = Replay(model, rollout, temperature=0.8, batch_tokens=30)
+    logprob, value = replay.accumulate_joint(states, loss)
+    found = gradients(model)
+    whole = Replay(model, rollout, temperature=0.8, batch_tokens=10**6)
+    (batch,) = whole._batches(states)
+    scored, number = whole._logprob(states, batch, 0)
+    expected_value = loss(torch.zeros_like(scored).index_put((number,), scored))
+    expected_value.backward()
+    torch.testing.assert_close(value, expected_value.detach())
+    for name, expected in gradients(model).items():
+        torch.testing.assert_close(found[name], expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(logprob, whole.score(states))
+
+
+def test_the_head_in_chunks_changes_nothing(make_model: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model()
+    rollout = roll(model, DECODINGS[1])
+    states = reveal_states(rollout, random_credit(rollout))
+    expected = policy_gradient(model, rollout, states)
+    monkeypatch.setattr(engine, "HEAD_CHUNK", 2 * model.vocab_size)
+    found = policy_gradient(model, rollout, states)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-12)
+
+
+def test_dropout_is_the_same_in_both_passes_of_a_joint_loss(make_model: Callable) -> None:
+    model = make_model()
+    block = model.blocks()[0]
+    block.attn_out = nn.Sequential(block.attn_out, nn.Dropout(0.5))
+    model.train()
+    rollout = roll(model, DECODINGS[0])
+    states = reveal_states(rollout, random_credit(rollout))
+    replay = Replay(model, rollout, temperature=0.8, batch_tokens=40, dropout_seed=7)
+    first = replay.score(states)
+    torch.rand(3)  # somebody else uses the global stream
+    second, _ = replay.accumulate(states, lambda logprob, _: logprob.sum())
+    assert torch.equal(first, second)
+    other = Replay(model, rollout, temperature=0.8, batch_tokens=40, dropout_seed=8)
+    assert not torch.equal(first, other.score(states))

@@ -1,0 +1,69 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from unmask.tasks import Sudoku, SudokuSettings
+from unmask.tasks.sudoku import HELD_OUT_GRIDS, is_solution, solution_grids
+
+
+def test_there_are_288_grids_and_48_are_held_out() -> None:
+    grids = solution_grids()
+    assert len(set(grids)) == 288
+    task = Sudoku()
+    train = {task.train()[index]["solution"] for index in range(3000)}
+    held_out = {task.evaluation()[index]["solution"] for index in range(1024)}
+    assert len(train) == 240 and len(held_out) == HELD_OUT_GRIDS == 48
+    assert not train & held_out
+
+
+def test_puzzles_keep_their_clues_and_blanks() -> None:
+    data = Sudoku(SudokuSettings(min_blanks=9, max_blanks=10)).train()
+    blanks = {data[index]["puzzle"].count("0") for index in range(200)}
+    assert blanks == {9, 10}
+    assert all(is_solution(data[index]["puzzle"], data[index]["solution"]) for index in range(200))
+
+
+def test_any_valid_completion_is_right() -> None:
+    puzzle = {"puzzle": "0" * 16, "solution": solution_grids()[0]}
+    assert all(Sudoku().reward(puzzle, grid) == 1 for grid in solution_grids())
+
+
+@pytest.mark.parametrize(
+    ("response", "reward"),
+    [
+        ("3142243142131324", 1),
+        ("<answer>3142243142131324</answer>", 1),
+        ("thinking <answer>1111</answer> no: <answer>\n3142 2431\n4213 1324\n</answer>", 1),
+        ("1234341221434321", 0),  # solved, but overwrites clues
+        ("3142243142131323", 0),
+        ("314224314213132", 0),
+        ("31422431421313244", 0),
+        ("３142243142131324", 0),
+        ("", 0),
+        ("<answer></answer>", 0),
+    ],
+)
+def test_verdicts(response: str, reward: float) -> None:
+    assert Sudoku().reward({"puzzle": "3102200002100320"}, response) == reward
+
+
+def test_public_puzzles_are_solved_by_their_solutions_only() -> None:
+    file = Path(os.environ.get("UNMASK_DATA", "../shared/data")) / "sudoku4x4_test.csv"
+    if not file.exists():
+        pytest.skip(f"{file} is absent; set UNMASK_DATA")
+    rows = [line.split(",") for line in file.read_text().split()[1:]]
+    task = Sudoku()
+    for (puzzle, solution), (_, other) in zip(rows, rows[1:] + rows[:1], strict=True):
+        assert task.reward({"puzzle": puzzle}, solution) == 1
+        assert task.reward({"puzzle": puzzle}, other) == float(is_solution(puzzle, other))
+
+
+def test_shared_reward_cases() -> None:
+    file = Path(os.environ.get("UNMASK_DATA", "../shared/data")).parent / "cases" / "rewards.jsonl"
+    if not file.exists():
+        pytest.skip(f"{file} is absent")
+    cases = [json.loads(line) for line in file.read_text().splitlines()]
+    for case in (case for case in cases if case["kind"] == "sudoku"):
+        assert Sudoku().reward(case, case["response"]) == float(case["correct"]), case["why"]
