@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from unmask.errors import UnmaskError
     from unmask.models import load
     from unmask.tasks import Task
-    from unmask.training.run import resume, train
+    from unmask.runs import resume, train
 
 __version__ = "0.1.0"
 
@@ -26,8 +26,8 @@ _HOME = {
     "UnmaskError": "unmask.errors",
     "decode": "unmask.decoding",
     "load": "unmask.models",
-    "resume": "unmask.training.run",
-    "train": "unmask.training.run",
+    "resume": "unmask.runs",
+    "train": "unmask.runs",
 }
 
 __all__ = ["Decoding", "Rollout", "Task", "UnmaskError", "decode", "load", "resume", "train"]

@@ -33,18 +33,18 @@ def train(
     """Train a model with reinforcement learning."""
     from unmask.console import TrainingView
     from unmask.errors import UnmaskError
-    from unmask.training import run
+    from unmask import runs
 
     changes = list(overrides or [])
     if resume is not None:
         changes = [recipe, *changes] if recipe is not None else changes
         with TrainingView(f"resuming {resume}") as view:
-            result = run.resume(resume, changes, listeners=[view])
+            result = runs.resume(resume, changes, listeners=[view])
     elif recipe is None:
         raise UnmaskError("train: name a recipe (see `unmask recipes`) or --resume RUN")
     else:
         with TrainingView(recipe) as view:
-            result = run.train(recipe, changes, listeners=[view])
+            result = runs.train(recipe, changes, listeners=[view])
     view.finish(result)
 
 
@@ -55,10 +55,10 @@ def sft(
 ) -> None:
     """Masked-diffusion supervised fine-tuning, or training of a new model."""
     from unmask.console import TrainingView
-    from unmask.training import run
+    from unmask import runs
 
     with TrainingView(recipe) as view:
-        result = run.supervise(recipe, list(overrides or []), listeners=[view])
+        result = runs.supervise(recipe, list(overrides or []), listeners=[view])
     view.finish(result)
 
 

@@ -19,7 +19,7 @@ from unmask.randomness import stream
 from unmask.tasks import Task
 from unmask.tasks.rendering import left_pad, prompt_tokens
 from unmask.training.metrics import replace_text
-from unmask.training.run import Result
+from unmask.runs import Result
 
 console = Console()
 
@@ -37,10 +37,9 @@ class TrainingView:
             TimeRemainingColumn(),
             console=console,
         )
-        self.bar = self.progress.add_task(title, total=None, status="loading")
+        self.bar = self.progress.add_task(title, total=None, status="")
 
     def __enter__(self) -> Self:
-        self.progress.start()
         return self
 
     def __exit__(
@@ -49,6 +48,7 @@ class TrainingView:
         self.progress.stop()
 
     def __call__(self, metrics: dict[str, float], total: int) -> None:
+        self.progress.start()  # not before there is something to show: a mistake in the recipe is one line, no bar
         parts = [
             f"{label} {metrics[key]:.3f}"
             for key, label in [("reward/mean", "reward"), ("loss", "loss"), ("eval/accuracy", "accuracy")]

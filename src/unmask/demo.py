@@ -9,12 +9,13 @@ def demo(overrides: list[str]) -> None:
     """Run `tiny/forkgrpo`, then the table before and after and three puzzles."""
     from rich.table import Table
 
-    from unmask.config import Recipe, load_recipe
+    from unmask.config import load_recipe
+    from unmask.training.recipe import Recipe
     from unmask.console import TrainingView, before_after, console
     from unmask.evaluation import evaluate
     from unmask.models import load
     from unmask.tasks import TASKS
-    from unmask.training import run
+    from unmask import runs
 
     recipe = load_recipe("tiny/forkgrpo", overrides, Recipe)
     task = TASKS[recipe.task.name][1](recipe.task)
@@ -23,7 +24,7 @@ def demo(overrides: list[str]) -> None:
         "ForkGRPO rewards right grids and nothing else. Watch the accuracy on grids it has never seen.\n"
     )
     with TrainingView("ForkGRPO") as view:
-        result = run.train(recipe, listeners=[view], name="demo")
+        result = runs.train(recipe, listeners=[view], name="demo")
 
     settings = recipe.evaluation
     tiny, tokenizer = load(recipe.model.name)

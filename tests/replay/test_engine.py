@@ -10,7 +10,9 @@ from torch import Tensor, nn
 import unmask.replay.engine as engine
 from helpers import gradients, make_prompts, policy_gradient
 from unmask.decoding import Decoding, Rollout, sample
-from unmask.replay import Replay, States, reveal_states
+from unmask.objectives import clipped_surrogate
+from unmask.randomness import derive
+from unmask.replay import Replay, reveal_states
 
 DECODINGS = [
     Decoding(order="left_to_right", length=6, temperature=0.8),
@@ -18,10 +20,12 @@ DECODINGS = [
 ]
 
 
-def roll(model: nn.Module, decoding: Decoding) -> Rollout:
+def roll(model: nn.Module, decoding: Decoding, same_prompt: int = 1) -> Rollout:
+    """Five prompts, `same_prompt` responses to each."""
     prompts = make_prompts(5, 5, 8, pad=2)
-    rows = torch.arange(5)
-    return sample(model, prompts.ids, prompts.mask, decoding, prompts.key, prompt=rows, group=rows)
+    prompt = torch.arange(5).repeat_interleave(same_prompt)
+    key = derive(prompts.key[prompt], torch.arange(len(prompt)))
+    return sample(model, prompts.ids[prompt], prompts.mask[prompt], decoding, key, prompt=prompt, group=prompt)
 
 
 def random_credit(rollout: Rollout) -> Tensor:
@@ -31,29 +35,31 @@ def random_credit(rollout: Rollout) -> Tensor:
     return credit
 
 
-def plain_gradient(model: nn.Module, rollout: Rollout, states: States, temperature: float) -> dict[str, Tensor]:
+def plain_gradient(model: nn.Module, rollout: Rollout, credit: Tensor, temperature: float) -> dict[str, Tensor]:
+    """−Σ credit · log p, token by token, from the definition of a reveal state."""
     total = torch.zeros((), dtype=torch.float64)
-    number = 0
-    for state in range(len(states)):
-        row = states.response[state]
-        ids = torch.where(states.visible[state], rollout.response_ids[row], model.mask_token_id)
-        mask = torch.cat([rollout.prompt_mask[row], torch.ones_like(ids, dtype=torch.bool)])
+    for row, position in (credit != 0).any(-1).nonzero().tolist():
+        visible = rollout.reveal_step[row] < rollout.reveal_step[row, position]
+        ids = torch.where(visible, rollout.response_ids[row], model.mask_token_id)
+        mask = torch.cat([rollout.prompt_mask[row], torch.ones_like(visible)])
         logits = model(torch.cat([rollout.prompt_ids[row], ids])[None], mask[None]).logits[0, -len(ids) :] / temperature
-        for position in states.scored[state].nonzero().flatten():
-            logprob = logits[position].log_softmax(-1)[rollout.response_ids[row, position]]
-            total = total - states.credit[number].sum() * logprob
-            number += 1
+        logprob = logits[position].log_softmax(-1)[rollout.response_ids[row, position]]
+        total = total - credit[row, position].sum() * logprob
     total.backward()
     return gradients(model)
 
 
 @pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: d.order)
 @pytest.mark.parametrize("batch_tokens", [1, 25, 60, 10**6])
-def test_gradients_do_not_depend_on_micro_batches(make_model: Callable, decoding: Decoding, batch_tokens: int) -> None:
+@pytest.mark.parametrize("same_prompt", [1, 6])
+def test_gradients_do_not_depend_on_micro_batches(
+    make_model: Callable, decoding: Decoding, batch_tokens: int, same_prompt: int
+) -> None:
     model = make_model()
-    rollout = roll(model, decoding)
-    states = reveal_states(rollout, random_credit(rollout))
-    expected = plain_gradient(model, rollout, states, 0.8)
+    rollout = roll(model, decoding, same_prompt)
+    credit = random_credit(rollout)
+    states = reveal_states(rollout, credit)
+    expected = plain_gradient(model, rollout, credit, 0.8)
     found = policy_gradient(model, rollout, states, batch_tokens=batch_tokens, temperature=0.8)
     assert found.keys() == expected.keys()
     for name in expected:
@@ -85,7 +91,7 @@ def test_replay_logprobs_are_the_rollouts(make_model: Callable, decoding: Decodi
     rollout = roll(model, decoding)
     states = reveal_states(rollout, torch.ones(*rollout.response_ids.shape, 1))
     found = Replay(model, rollout, temperature=0.8, batch_tokens=40).score(states)
-    torch.testing.assert_close(found, rollout.logprob[states.scored_tokens()], rtol=0, atol=1e-5)
+    torch.testing.assert_close(found[states.item], rollout.logprob, rtol=0, atol=1e-5)
 
 
 def test_states_without_credit_are_never_run(make_model: Callable) -> None:
@@ -93,7 +99,7 @@ def test_states_without_credit_are_never_run(make_model: Callable) -> None:
     rollout = roll(model, DECODINGS[0])
     credit = random_credit(rollout)
     states = reveal_states(rollout, credit)
-    assert len(states) == int((credit != 0).any(-1).sum()) == 4 * 6 - 1
+    assert len(states) == states.replayed_states == int((credit != 0).any(-1).sum()) == 4 * 6 - 1
     nothing = reveal_states(rollout, torch.zeros_like(credit))
     assert len(nothing) == 0
     model.forward = lambda *_, **__: pytest.fail("the model ran")  # type: ignore[method-assign]
@@ -105,10 +111,10 @@ def test_a_sequence_level_loss_has_exact_gradients_under_micro_batching(make_mod
     model = make_model()
     rollout = roll(model, DECODINGS[1])
     states = reveal_states(rollout, random_credit(rollout))
-    row, _ = states.scored_tokens()
 
     def loss(logprob: Tensor) -> Tensor:
-        return logprob.new_zeros(5).index_add(0, row, logprob).div(6).exp().square().sum()
+        per_response = torch.where(states.item >= 0, logprob[states.item], 0).sum(-1)
+        return per_response.div(6).exp().square().sum()
 
     replay = Replay(model, rollout, temperature=0.8, batch_tokens=30)
     logprob, value = replay.accumulate_joint(states, loss)
@@ -122,6 +128,39 @@ def test_a_sequence_level_loss_has_exact_gradients_under_micro_batching(make_mod
     for name, expected in gradients(model).items():
         torch.testing.assert_close(found[name], expected, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(logprob, whole.score(states))
+
+
+def test_responses_that_meet_in_a_state_run_it_once(make_model: Callable) -> None:
+    model = make_model()
+    rollout = roll(model, DECODINGS[0], same_prompt=6)
+    credit = torch.randn(*rollout.response_ids.shape, 1, generator=torch.Generator().manual_seed(5)).double()
+    states = reveal_states(rollout, credit)
+    prefixes = {
+        (int(prompt), *tokens[:position])
+        for prompt, tokens in zip(rollout.prompt, rollout.response_ids.tolist(), strict=True)
+        for position in range(6)
+    }
+    assert len(states) == len(prefixes) < states.replayed_states == 30 * 6
+    assert rollout.row_forwards == len(prefixes)
+    # the start state of a prompt: every first token once, with the credit of all responses that begin with it
+    (start,) = ((states.position == 0) & (rollout.prompt[states.row] == 0)).nonzero(as_tuple=True)
+    for item in start.tolist():
+        token = rollout.response_ids[states.row[item], 0]
+        same = credit[:6, 0, 0][rollout.response_ids[:6, 0] == token]
+        expected = torch.stack([same.clamp(min=0).sum(), same.clamp(max=0).sum()])
+        torch.testing.assert_close(states.credit[item], expected)
+
+
+def test_merged_credit_gives_the_same_clipped_loss(make_model: Callable) -> None:
+    """ℓ(ρ, A) is homogeneous, so a state's loss from the sums of positive and negative credit is the sum of its parts."""
+    generator = torch.Generator().manual_seed(0)
+    advantage, ratio = torch.randn(50, generator=generator).double(), torch.tensor([0.5, 0.9, 1.0, 1.1, 1.6]).double()
+    parts = torch.stack([advantage.clamp(min=0).sum(), advantage.clamp(max=0).sum()])
+    for logprob in ratio.log():
+        clip = {"clip_low": 0.2, "clip_high": 0.3}
+        zero = torch.zeros((), dtype=torch.float64)
+        one_by_one = clipped_surrogate(logprob, zero, advantage, **clip).sum()
+        torch.testing.assert_close(clipped_surrogate(logprob, zero, parts, **clip).sum(), one_by_one)
 
 
 def test_the_head_in_chunks_changes_nothing(make_model: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

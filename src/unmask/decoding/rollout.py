@@ -31,7 +31,7 @@ class Rollout:
     group: Tensor
     """(B,) int64: rows that started from the same state share a group, 0..G−1."""
     row_forwards: int
-    """Rows that went through the model, summed over forward passes: the cost of sampling."""
+    """Rows that went through the model, summed over forward passes: the cost of sampling. Rows in one state count once."""
 
     @property
     def tokens_generated(self) -> int:

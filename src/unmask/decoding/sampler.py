@@ -2,13 +2,14 @@
 
 Each turn takes the rows in flight through the model once, scores only the candidates of each row's current block, draws a
 token for each, and reveals those that the order chooses. A finished row leaves the batch and a waiting one takes its place,
-so full batches last to the end and nothing is computed for rows that are done. Every draw is a function of the row's own
+so full batches last to the end and nothing is computed for rows that are done; rows in the same state are run once. Every draw is a function of the row's own
 key, the step and the position (see `randomness`): a row's tokens do not depend on its neighbours.
 """
 
 import torch
 from torch import Tensor, nn
 
+from unmask.decoding.distinct import distinct_rows
 from unmask.decoding.order import Decoding, candidates, choose, static_share
 from unmask.decoding.rollout import Rollout
 from unmask.randomness import uniform
@@ -63,7 +64,7 @@ def sample(
     length = decoding.length
     padding = (~prompt_mask.bool()).sum(-1).tolist()  # left padding of each row, on the host
     prompt_ids, prompt_mask = prompt_ids.to(device), prompt_mask.to(device).bool()
-    key = key.to(device)
+    key, prompt, group = key.to(device), prompt.to(device), group.to(device)
 
     tokens = torch.full((rows, length), model.mask_token_id, device=device)
     revealed = torch.zeros(rows, length, dtype=torch.bool, device=device)
@@ -98,12 +99,13 @@ def sample(
                 attention = torch.cat([prompt_mask[active, cut:], ones], dim=-1)
 
         position, is_masked = candidates(revealed[active], decoding.block_length)  # (A, S)
-        row_forwards += len(in_flight)
+        ids, scored = torch.cat([ids_prompt, tokens[active]], dim=-1), position + ids_prompt.shape[-1]
+        # rows of one prompt that have revealed the same tokens so far are one state
+        first, which = distinct_rows(torch.cat([ids, scored, prompt[active].unsqueeze(-1)], dim=-1))
+        row_forwards += len(first)
         logits = model(
-            torch.cat([ids_prompt, tokens[active]], dim=-1),
-            attention,
-            scored=position + ids_prompt.shape[-1],
-        ).logits  # (A, S, V)
+            ids[first], None if attention is None else attention[first], scored=scored[first]
+        ).logits[which]  # (A, S, V)
         draw = uniform(key[active].unsqueeze(-1), step[active].unsqueeze(-1), position)
         token, token_logprob, token_entropy = draw_tokens(logits, decoding.temperature, draw)
 
@@ -140,8 +142,8 @@ def sample(
         reveal_step=reveal_step,
         logprob=logprob,
         entropy=entropy,
-        prompt=prompt.to(device),
-        group=group.to(device),
+        prompt=prompt,
+        group=group,
         row_forwards=row_forwards,
     )
 

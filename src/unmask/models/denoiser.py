@@ -1,19 +1,19 @@
 """What the rest of the code may assume of a model: tokens in, aligned logits out, only where they are scored.
 
-A family (`llada.py`, `dream.py`) says what its weights are called and defines one block; the way through the blocks,
-the padding mask, the alignment and the scored positions are here, once. There is no key/value cache here: one
-state costs a full bidirectional forward.
+A family (`llada.py`, `dream.py`) says what its weights are called and defines one block; the way through the
+blocks, the padding mask, the alignment and the scored positions are here, once. There is no key/value cache
+here: one state costs a full bidirectional forward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from unmask.errors import UnmaskError
@@ -27,22 +27,23 @@ class DenoiserOutput(ModelOutput):
     logits: Tensor | None = None
     """(B, S, V): `logits[:, j]` is about the token at the j-th scored position."""
     hidden: Tensor | None = None
-    """(B, S, d) final-normed hidden states that `Denoiser.head` turns into those logits; instead of `logits`."""
+    """(B, S, d) final-normed hidden states, which `Denoiser.head` turns into logits; instead of `logits`."""
 
 
 class Denoiser(PreTrainedModel):
     """A masked diffusion language model: sees tokens and mask tokens, predicts every position at once."""
 
+    config_class: type[PretrainedConfig]
     family: ClassVar[str]
     """Short name of the architecture: `llada` or `dream`."""
     is_shifted: ClassVar[bool]
-    """Whether the network's output at position i - 1 is its prediction of token i (trained from a causal model)."""
+    """Whether the network predicts token i at position i - 1, as the causal models it was trained from do."""
 
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
 
-    # What a family provides -------------------------------------------------------------------------------------
+    # What a family provides
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """(B, T) ids -> (B, T, d)."""
@@ -60,12 +61,16 @@ class Denoiser(PreTrainedModel):
         """The LM head: `hidden` (.., d) as `forward(return_hidden=True)` gives it -> logits (.., V)."""
         raise NotImplementedError
 
+    def companion_files(self) -> dict[str, dict[str, Any]]:
+        """JSON files that the authors' code wants beside a checkpoint, by name."""
+        return {}
+
     @property
     def rotary(self) -> tuple[int, float]:
         """Head width D and rotary base theta."""
         raise NotImplementedError
 
-    # What the rest of the code uses -------------------------------------------------------------------------------
+    # What the rest of the code uses
 
     def forward(
         self,
@@ -79,12 +84,14 @@ class Denoiser(PreTrainedModel):
 
         Args:
             input_ids: (B, T) token ids; unknown tokens hold `mask_token_id`.
-            attention_mask: (B, T), 1 (or true) = real, 0 = padding before or after the real tokens; `None` = nothing
-                is padded. Padding is invisible: real positions get the logits they get without it. Each row holds at
-                least one real token; logits at padding are finite and mean nothing.
-            scored: (B, S) int64 positions to predict, `None` = all T. A row with fewer repeats one of its positions.
-                The last block computes keys and values of every position, but queries, MLP and head only here.
-            return_hidden: leave the head out and return `hidden`, so that a caller can apply `head` in chunks.
+            attention_mask: (B, T), 1 (or true) = real, 0 = padding before or after the real tokens; `None` =
+                nothing is padded. Padding is invisible: real positions get the logits they get without it.
+                Each row holds at least one real token; logits at padding are finite and mean nothing.
+            scored: (B, S) int64 positions to predict, `None` = all T. A row with fewer repeats one of its
+                positions. The last block computes keys and values of every position, but queries, MLP and
+                head only here.
+            return_hidden: leave the head out and return `hidden`, so that a caller can apply `head` in
+                chunks.
 
         Returns:
             logits (B, S, V) or hidden (B, S, d), the same numbers (to rounding) with and without `scored`.
@@ -106,7 +113,8 @@ class Denoiser(PreTrainedModel):
     def _source(self, input_ids: Tensor, is_real: Tensor | None, scored: Tensor | None) -> Tensor | None:
         """Positions (B, S) whose output predicts the scored ones; `None` = every position its own.
 
-        A shifted family predicts token i at i - 1; the first real token has no predecessor and uses its own output.
+        A shifted family predicts token i at i - 1; the first real token has no predecessor and uses its own
+        output.
         """
         if not self.is_shifted:
             return scored
@@ -139,15 +147,17 @@ class Denoiser(PreTrainedModel):
     def _token_id(self, key: str) -> int:
         value = getattr(self.config, key, None)
         if not isinstance(value, int):
-            raise UnmaskError(f"config of {self.name_or_path or self.family}: {key} is {value!r}; a token id is needed")
+            raise UnmaskError(
+                f"config of {self.name_or_path or self.family}: {key} is {value!r}; a token id is needed"
+            )
         return value
 
-    # Gradient checkpointing ---------------------------------------------------------------------------------------
+    # Memory against time
 
     def gradient_checkpointing_enable(
         self, gradient_checkpointing_kwargs: dict[str, Any] | None = None, **options: Any
     ) -> None:
-        """Recompute each block in the backward pass instead of keeping its activations; also in evaluation mode."""
+        """Recompute blocks in the backward pass instead of keeping activations, also in evaluation mode."""
         asked = {**(gradient_checkpointing_kwargs or {}), **options}
         for key, value in asked.items():
             if (key, value) not in [("use_reentrant", False), ("every_n_layers", 1), ("offload", False)]:
@@ -158,12 +168,17 @@ class Denoiser(PreTrainedModel):
         """Keep activations again."""
         self._set_block_checkpointing(False)
 
+    @property
+    def is_gradient_checkpointing(self) -> bool:
+        """Whether blocks are recomputed in the backward pass."""
+        return any(block.gradient_checkpointing for block in self.blocks())
+
     def _set_block_checkpointing(self, enabled: bool) -> None:
         for block in self.blocks():
             block.gradient_checkpointing = enabled
 
 
-def require(config: Any, supported: dict[str, Iterable[Any]]) -> None:
+def require(config: Any, supported: Mapping[str, Sequence[Any]]) -> None:
     """Refuse a configuration that this code would read but not obey.
 
     Args:
@@ -177,8 +192,24 @@ def require(config: Any, supported: dict[str, Iterable[Any]]) -> None:
             raise UnmaskError(f"model config: {key}={value!r} is not supported; only {listed}")
 
 
-def require_divisible(config: Any) -> None:
-    """Refuse head counts that do not divide: heads into the width, key/value heads into the heads."""
+def require_sizes(config: Any) -> None:
+    """Refuse sizes that are not positive numbers and head counts that do not divide."""
+    for key in (
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "num_hidden_layers",
+        "vocab_size",
+    ):
+        value = getattr(config, key)
+        if not isinstance(value, int) or value < 1:
+            raise UnmaskError(
+                f"model config: {config.attribute_map.get(key, key)}={value!r} must be a whole number >= 1"
+            )
+    for key in ("rms_norm_eps", "rope_theta"):
+        value = getattr(config, key)
+        if not isinstance(value, int | float) or value <= 0:
+            raise UnmaskError(f"model config: {key}={value!r} must be a number > 0")
     width, heads, kv_heads = config.hidden_size, config.num_attention_heads, config.num_key_value_heads
     if width % heads or (width // heads) % 2 or heads % kv_heads:
         raise UnmaskError(

@@ -1,7 +1,8 @@
 """Dream (Dream-7B, DiffuCoder): Qwen2's network without the causal mask, still aligned to the next token.
 
-The network's output at position i - 1 is its prediction of token i; `Denoiser.forward` undoes this, so that callers
-see the alignment of every other family. Parameter names and config fields are those of the released checkpoints.
+The network's output at position i - 1 is its prediction of token i; `Denoiser.forward` undoes this, so that
+callers see the alignment of every other family. Parameter names and config fields are those of the released
+checkpoints.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
-from unmask.models.denoiser import Denoiser, initialize, require, require_divisible
-from unmask.models.layers import Block, Context, attend, rows
+from unmask.models.denoiser import Denoiser, initialize, require, require_sizes
+from unmask.models.layers import Block, Context, attend, gated, rows
 
 
 class DreamConfig(PretrainedConfig):
@@ -91,7 +91,7 @@ class DreamMLP(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """(.., d) -> (.., d)."""
-        return self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h))
+        return self.down_proj(gated(self.gate_proj(h), self.up_proj(h)))
 
 
 class DreamBlock(Block):
@@ -117,12 +117,12 @@ class DreamModel(Denoiser):
     family = "dream"
     is_shifted = True
     base_model_prefix = "model"
-    _no_split_modules = ["DreamBlock"]
-    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+    _no_split_modules = ["DreamBlock"]  # noqa: RUF012 (declared so by transformers)
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: DreamConfig) -> None:
         require(config, SUPPORTED)
-        require_divisible(config)
+        require_sizes(config)
         super().__init__(config)
         self.model = nn.ModuleDict(
             {
@@ -149,6 +149,14 @@ class DreamModel(Denoiser):
     @property
     def rotary(self) -> tuple[int, float]:
         return self.config.hidden_size // self.config.num_attention_heads, self.config.rope_theta
+
+    def companion_files(self) -> dict[str, dict[str, Any]]:
+        """Dream's own `from_pretrained` fails without a generation config."""
+        keys = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
+        return {
+            "generation_config.json": {"_from_model_config": True}
+            | {key: getattr(self.config, key) for key in keys if getattr(self.config, key) is not None}
+        }
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model["embed_tokens"]

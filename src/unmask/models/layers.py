@@ -1,7 +1,7 @@
-"""The arithmetic that LLaDA and Dream share: rotary positions, bidirectional attention, gradient checkpointing.
+"""The arithmetic that LLaDA and Dream share: rotary positions, attention, gradient checkpointing.
 
-Families differ in the names of their weights, in biases and in alignment, never in these formulas. Nothing here
-knows a configuration.
+Families differ in the names of their weights, in biases and in alignment, never in these formulas. Nothing
+here knows a configuration.
 """
 
 from __future__ import annotations
@@ -42,7 +42,17 @@ def rotary_table(length: int, head_dim: int, theta: float, like: Tensor) -> tupl
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Half-rotation RoPE of x (B, S, H, D) by cos and sin (S, 1, D) or (B, S, 1, D), in their precision."""
     wide = x.to(cos.dtype)
-    return torch.addcmul(wide * cos, wide.roll(x.shape[-1] // 2, -1), sin).to(x.dtype)
+    return (wide * cos).addcmul_(wide.roll(x.shape[-1] // 2, -1), sin).to(x.dtype)
+
+
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up, same shapes; without gradients it overwrites `gate`, which must be a fresh tensor.
+
+    On a CPU fresh memory is the dearer part: overwriting saves a third of the MLP's time.
+    """
+    if torch.is_grad_enabled():
+        return F.silu(gate) * up
+    return F.silu(gate, inplace=True).mul_(up)
 
 
 def rows(x: Tensor, positions: Tensor | None) -> Tensor:
@@ -97,8 +107,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
         """x (B, T, d) -> (B, T, d), or (B, S, d) when only `queries` (B, S) are wanted.
 
-        Checkpointing also acts in evaluation mode, because replay scores with dropout off. It wraps the computation
-        and not the module, so that hooks on the module (FSDP's) run once.
+        Checkpointing also acts in evaluation mode, because replay scores with dropout off. It wraps the
+        computation and not the module, so that hooks on the module (FSDP's) run once.
         """
         if self.gradient_checkpointing and torch.is_grad_enabled():
             return checkpoint(self.compute, x, context, queries, use_reentrant=False)

@@ -1,21 +1,23 @@
 """LLaDA (LLaDA-8B, LLaDA 1.5): a bidirectional Llama whose output at a position is about that position.
 
-Parameter names and config fields are those of the released checkpoints, so that weights move both ways unchanged.
-Not here: the checkpoint variants that LLaDA's config could describe and no release uses; they are refused by name.
+Parameter names and config fields are those of the released checkpoints, so that weights move both ways
+unchanged. Not here: the checkpoint variants that LLaDA's config could describe and no release uses; they are
+refused by name.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
-from unmask.models.denoiser import Denoiser, initialize, require, require_divisible
-from unmask.models.layers import Block, Context, attend, rows
+from unmask.errors import UnmaskError
+from unmask.models.denoiser import Denoiser, initialize, require, require_sizes
+from unmask.models.layers import Block, Context, attend, gated, rows
 
 
 class LLaDAConfig(PretrainedConfig):
@@ -25,7 +27,7 @@ class LLaDAConfig(PretrainedConfig):
     """
 
     model_type = "llada"
-    attribute_map = {
+    attribute_map: ClassVar[dict[str, str]] = {
         "hidden_size": "d_model",
         "num_attention_heads": "n_heads",
         "num_hidden_layers": "n_layers",
@@ -137,7 +139,7 @@ class LLaDABlock(Block):
         a = attend(h, self.q_proj, self.k_proj, self.v_proj, self.head_dim, context, queries)
         x = rows(x, queries) + self.attn_out(a)
         h = self.ff_norm(x)
-        return x + self.ff_out(F.silu(self.ff_proj(h)) * self.up_proj(h))
+        return x + self.ff_out(gated(self.ff_proj(h), self.up_proj(h)))
 
 
 class LLaDAModelLM(Denoiser):
@@ -148,11 +150,13 @@ class LLaDAModelLM(Denoiser):
     family = "llada"
     is_shifted = False
     base_model_prefix = "model"
-    _no_split_modules = ["LLaDABlock"]
+    _no_split_modules = ["LLaDABlock"]  # noqa: RUF012 (declared so by transformers)
 
     def __init__(self, config: LLaDAConfig) -> None:
         require(config, SUPPORTED)
-        require_divisible(config)
+        require_sizes(config)
+        if config.include_bias and config.bias_for_layer_norm is None:
+            raise UnmaskError("model config: bias_for_layer_norm=None asks for norm biases here; only False")
         super().__init__(config)
         transformer = nn.ModuleDict(
             {
@@ -184,7 +188,7 @@ class LLaDAModelLM(Denoiser):
     def rotary(self) -> tuple[int, float]:
         return self.config.d_model // self.config.n_heads, self.config.rope_theta
 
-    def get_input_embeddings(self) -> nn.Module:
+    def get_input_embeddings(self) -> nn.Embedding:
         return self.model["transformer"]["wte"]
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -193,7 +197,7 @@ class LLaDAModelLM(Denoiser):
     def get_output_embeddings(self) -> nn.Module | None:
         """The head, or `None` when it shares the embedding's weight (then no such parameter exists)."""
         transformer = self.model["transformer"]
-        return transformer["ff_out"] if "ff_out" in transformer else None
+        return transformer["ff_out"] if "ff_out" in transformer else None  # noqa: SIM401 (no get)
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         self.model["transformer"]["ff_out"] = new_embeddings
@@ -202,6 +206,6 @@ class LLaDAModelLM(Denoiser):
         std = self.config.init_std
         initialize(module, std)
         if isinstance(module, LLaDABlock):
-            # What is added to the residual stream starts smaller, so that its variance does not grow with depth.
+            # What is added to the residual stream starts smaller: its variance must not grow with depth.
             for out in (module.attn_out, module.ff_out):
                 nn.init.normal_(out.weight, std=std / math.sqrt(2 * self.config.n_layers))

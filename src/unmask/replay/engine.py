@@ -79,21 +79,27 @@ class Replay:
         return logprob.detach(), value.detach()
 
     def _logprob(self, states: States, batch: Tensor, index: int) -> tuple[Tensor, Tensor]:
-        """Log-probabilities (n,) of a micro-batch of states (b,), and their numbers (n,) among all N."""
-        rollout, response, scored = self.rollout, states.response[batch], states.scored[batch]
-        tokens = rollout.response_ids[response]  # (b, L)
-        response_ids = torch.where(states.visible[batch], tokens, self.model.mask_token_id)
+        """Log-probabilities (n,) of the tokens of a micro-batch of states (b,), and their numbers (n,) among all N."""
+        rollout, response = self.rollout, states.response[batch]
+        response_ids = torch.where(states.visible[batch], rollout.response_ids[response], self.model.mask_token_id)
         prompt_mask = rollout.prompt_mask[response]
         cut = int((~prompt_mask).sum(-1).min())  # left padding that no row of this batch needs
         prompt_mask, prompt_ids = prompt_mask[:, cut:], rollout.prompt_ids[response, cut:]
         attention = None
         if not prompt_mask.all():
-            attention = torch.cat([prompt_mask, torch.ones_like(tokens, dtype=torch.bool)], dim=-1)
+            attention = torch.cat([prompt_mask, torch.ones_like(response_ids, dtype=torch.bool)], dim=-1)
 
-        most = int(scored.sum(-1).max())
-        is_scored, position = scored.sort(dim=-1, descending=True, stable=True)
-        is_scored, position = is_scored[:, :most], position[:, :most]
-        position = torch.where(is_scored, position, position[:, :1])
+        local, number = _members(states.state, len(states), batch)  # (n,)
+        length = response_ids.shape[1]
+        # several tokens may be scored at one place; the model predicts it once
+        place, at = torch.unique_consecutive(local * length + states.position[number], return_inverse=True)
+        place_row, place_position = place // length, place % length  # (p,)
+        counts = torch.bincount(place_row, minlength=len(batch))
+        starts = counts.cumsum(0) - counts
+        column = torch.arange(len(place), device=place.device) - starts[place_row]
+        # rows with fewer places than the longest repeat their first
+        position = place_position[starts].unsqueeze(-1).repeat(1, int(counts.max()))  # (b, most)
+        position[place_row, column] = place_position
         with self._dropout(index):
             hidden = self.model(
                 torch.cat([prompt_ids, response_ids], dim=-1),
@@ -101,11 +107,8 @@ class Replay:
                 scored=position + prompt_ids.shape[-1],
                 return_hidden=True,
             ).hidden  # (b, most, d)
-        logprob = token_logprob(self.model, hidden[is_scored], tokens.gather(-1, position)[is_scored], self.temperature)
-
-        counts = states.scored.sum(-1)
-        first = (counts.cumsum(0) - counts)[batch]  # number of each state's first scored position
-        return logprob, (first.unsqueeze(-1) + torch.arange(most, device=first.device))[is_scored]
+        token = rollout.response_ids[states.row[number], states.position[number]]
+        return token_logprob(self.model, hidden[place_row, column], at, token, self.temperature), number
 
     def _batches(self, states: States) -> Iterator[Tensor]:
         """Index tensors of micro-batches; states of like prompt length and like count together, so little is padding."""
@@ -113,7 +116,7 @@ class Replay:
             return
         length = self.rollout.prompt_ids.shape[1] + self.rollout.response_ids.shape[1]
         padding = (~self.rollout.prompt_mask).sum(-1)[states.response]
-        counts = states.scored.sum(-1)
+        counts = torch.bincount(states.state, minlength=len(states))
         order = (padding * (counts.max() + 1) + counts).argsort(stable=True)
         widths = (length - padding[order]).tolist()
         start = 0
@@ -134,27 +137,49 @@ class Replay:
             yield
 
 
-def token_logprob(model: nn.Module, hidden: Tensor, target: Tensor, temperature: float) -> Tensor:
-    """log-softmax of the head's logits over `temperature`, at `target`.
+def token_logprob(model: nn.Module, hidden: Tensor, at: Tensor, token: Tensor, temperature: float) -> Tensor:
+    """log-softmax of the head's logits over `temperature`, at tokens.
 
     Args:
-        hidden: (n, d) the denoiser's final hidden states.
-        target: (n,) token ids.
+        hidden: (p, d) the denoiser's final hidden states at p places.
+        at: (n,) ascending: the place of each token.
+        token: (n,) token ids.
 
     Returns:
-        (n,) in at least float32; memory for logits is bounded whatever n is.
+        (n,) in at least float32; memory for logits is bounded whatever p is.
     """
 
-    def chunk(hidden: Tensor, target: Tensor) -> Tensor:
+    def chunk(hidden: Tensor, at: Tensor, token: Tensor) -> Tensor:
         logits = model.head(hidden)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         logits = logits if temperature == 1 else logits / temperature
-        return logits.log_softmax(-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        return logits.log_softmax(-1)[at, token]
 
     rows = max(1, HEAD_CHUNK // model.vocab_size)
     if hidden.shape[0] <= rows:
-        return chunk(hidden, target)
-    pieces = zip(hidden.split(rows), target.split(rows), strict=True)
-    if not torch.is_grad_enabled():
-        return torch.cat([chunk(h, t) for h, t in pieces])
-    return torch.cat([checkpoint(chunk, h, t, use_reentrant=False) for h, t in pieces])
+        return chunk(hidden, at, token)
+    pieces = []
+    for start in range(0, hidden.shape[0], rows):
+        inside = slice(*torch.searchsorted(at, torch.tensor([start, start + rows], device=at.device)).tolist())
+        part = (hidden[start : start + rows], at[inside] - start, token[inside])
+        pieces.append(checkpoint(chunk, *part, use_reentrant=False) if torch.is_grad_enabled() else chunk(*part))
+    return torch.cat(pieces)
+
+
+def _members(group: Tensor, groups: int, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The members of the chosen groups, one group after the other.
+
+    Args:
+        group: (N,) ascending group index of each member.
+        groups: how many groups there are.
+        chosen: (b,) group indices.
+
+    Returns:
+        local (n,): which of the chosen each member belongs to; number (n,): its place in `group`.
+    """
+    counts = torch.bincount(group, minlength=groups)
+    first = (counts.cumsum(0) - counts)[chosen]
+    counts = counts[chosen]
+    local = torch.arange(len(chosen), device=group.device).repeat_interleave(counts)
+    within = torch.arange(len(local), device=group.device) - (counts.cumsum(0) - counts)[local]
+    return local, first[local] + within

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from unmask.config import Recipe
+from unmask.training.recipe import Recipe
 from unmask.errors import UnmaskError
 from unmask.models import save
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.algorithms import ALGORITHMS, Experience, Prompts
-from unmask.config import Recipe
+from unmask.training.recipe import Recipe
 from unmask.decoding import Rollout, sample
 from unmask.errors import UnmaskError
 from unmask.evaluation import Evaluation, evaluate
@@ -30,7 +30,7 @@ from unmask.training.metrics import MetricsFile, write_samples
 from unmask.training.optimizer import build_optimizer, optimizer_step
 
 Listener = Callable[[dict[str, float], int], None]
-"""Called with the metrics of a step and the number of steps of the whole run."""
+"""Called with the metrics of a step and the number of steps of the whole run; first with the step alone, before training."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Trainer:
 
     Args:
         run: the run's folder, which exists.
-        listeners: called with the metrics of every step, on the main worker.
+        listeners: called on the main worker.
     """
 
     def __init__(
@@ -138,6 +138,7 @@ class Trainer:
         """Run all steps that are left. Ctrl-C or a termination signal leaves a checkpoint of the last whole step."""
         settings = self.recipe.trainer
         try:
+            self.tell({"step": self.step})
             if self.step == 0 and self.recipe.evaluation.every:
                 self.evaluate()
             while self.step < settings.steps:
@@ -175,8 +176,7 @@ class Trainer:
                     path = self.run / "samples" / f"step-{self.step:06d}.jsonl"
                     count = self.recipe.trainer.samples_per_step
                     write_samples(path, self.task, self.tokenizer, prompts, experience, count)
-                for listener in self.listeners:
-                    listener(metrics, self.recipe.trainer.steps)
+                self.tell(metrics)
 
     def prompts(self, step: int) -> Prompts:
         """This worker's share of a step's prompts: each epoch visits the training examples in an order of its own."""
@@ -195,20 +195,19 @@ class Trainer:
         """Replay and update the weights, `updates_per_rollout` times. Without credit anywhere nothing runs."""
         objective = self.recipe.objective
         clip = {"clip_low": objective.clip_low, "clip_high": objective.clip_high}
-        replayed, tokens = self.world.total(len(states)), self.world.total(len(states.credit))
         metrics = {
-            "states/replayed": replayed,
-            "tokens/replayed": tokens,
+            "states/replayed": self.world.total(states.replayed_states),
+            "states/distinct": self.world.total(len(states)),
+            "tokens/replayed": self.world.total(states.replayed_tokens),
             "loss": 0.0,
             "grad_norm": 0.0,
             "kl": 0.0,
             "policy/clip_fraction": 0.0,
             "policy/mismatch": 0.0,
         }
-        if not replayed:
+        if not metrics["states/replayed"]:
             return metrics
-        row, position = states.scored_tokens()
-        credit = states.credit * objective.scale  # (N, C)
+        credit = states.credit * objective.scale  # (N, 2)
         replay = Replay(
             self.model,
             experience.rollout,
@@ -227,7 +226,7 @@ class Trainer:
             logprob, loss = replay.accumulate(states, token_loss)
             if old is None:
                 old = logprob
-                sampled = experience.rollout.logprob[row, position]
+                sampled = experience.rollout.logprob[states.row, states.position]
                 metrics["policy/mismatch"] = self.mean((logprob - sampled).abs())
             self.world.sum_gradients(self.model.parameters())
             metrics["grad_norm"] = optimizer_step(self.optimizer, self.recipe.optimizer, self.step + 1)
@@ -257,6 +256,7 @@ class Trainer:
             "groups/mixed": self.mean((highest > lowest).double()),
             "tokens/generated": generated,
             "tokens/generated_total": self.tokens_generated,
+            "rows/forwarded": self.world.total(rollout.row_forwards),
             "entropy": self.mean(rollout.entropy[rollout.trainable].double()),
         }
 
@@ -281,6 +281,11 @@ class Trainer:
                 {"step": self.step, "accuracy": result.accuracy, "tokens/generated_total": self.tokens_generated}
             )
         return result
+
+    def tell(self, metrics: dict[str, float]) -> None:
+        """Let the listeners know."""
+        for listener in self.listeners:
+            listener(metrics, self.recipe.trainer.steps)
 
     def checkpoint(self) -> None:
         """Write the state after the last whole step."""

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from torch import nn
 
-from unmask.config import ModelSettings, Recipe, SftRecipe, apply_override, dump, load_recipe, validate
+from unmask.config import apply_override, dump, load_recipe, validate
 from unmask.errors import UnmaskError
 from unmask.evaluation import evaluate
 from unmask.models import add_lora, load, save
@@ -20,6 +20,7 @@ from unmask.tasks import TASKS
 from unmask.training import distributed
 from unmask.training.checkpoint import latest_checkpoint, read_state
 from unmask.training.metrics import MetricsFile, replace_text
+from unmask.training.recipe import ModelSettings, Recipe, SftRecipe
 from unmask.training.sft import supervised_training
 from unmask.training.trainer import Listener, Trainer
 
@@ -68,7 +69,7 @@ def train(
     if world.is_main:
         _create(run, dump(recipe))
     world.barrier()
-    return _run(Trainer(recipe, run, model, tokenizer, world, list(listeners)))
+    return _run(Trainer(recipe, run, model, tokenizer, world, list(listeners) if world.is_main else []))
 
 
 def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterable[Listener] = ()) -> Result:
@@ -92,7 +93,7 @@ def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterabl
     _prepare(model, recipe.model)
     if world.is_main and overrides:
         replace_text(file, dump(recipe))
-    trainer = Trainer(recipe, run, model, tokenizer, world, list(listeners))
+    trainer = Trainer(recipe, run, model, tokenizer, world, list(listeners) if world.is_main else [])
     trainer.resume(checkpoint)
     return _run(trainer)
 
