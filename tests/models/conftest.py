@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from golden_data import golden_model
@@ -138,10 +139,12 @@ def write_dream_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-def small_model(family: str, tokenizer: object) -> Denoiser:
+def small_model(family: str, tokenizer: Any) -> Denoiser:
     """A random model whose ids are those of a tokenizer of its family."""
-    ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in SPECIAL_IDS[family].items()}
-    size = len(tokenizer)  # type: ignore[arg-type]
+    ids: dict[str, Any] = {
+        name: tokenizer.convert_tokens_to_ids(token) for name, token in SPECIAL_IDS[family].items()
+    }
+    size = len(tokenizer)
     if family == "llada":
         return LLaDAModelLM(
             LLaDAConfig(

@@ -3,6 +3,7 @@
 import copy
 import string
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
 from unmask.errors import UnmaskError
-from unmask.models import Denoiser, LLaDAConfig, LLaDAModelLM, LoraSettings, add_lora, check, layers, load
+from unmask.models import LLaDAConfig, LLaDAModelLM, LoraSettings, add_lora, check, layers, load
 from unmask.models.conformance import check_alignment
 
 
 @pytest.fixture(params=["llada", "dream"])
-def pair(request: pytest.FixtureRequest, model_folder: Callable[[str], Path]) -> tuple[Denoiser, Any]:
+def pair(request: pytest.FixtureRequest, model_folder: Callable[[str], Path]) -> tuple[Any, Any]:
     return load(model_folder(request.param), check=False)
 
 
@@ -30,7 +31,7 @@ def refused(model: Any, tokenizer: Any) -> str:
     return str(error.value)
 
 
-def test_a_sound_model_passes_in_every_precision_and_with_an_adapter(pair: tuple[Denoiser, Any]) -> None:
+def test_a_sound_model_passes_in_every_precision_and_with_an_adapter(pair: tuple[Any, Any]) -> None:
     model, tokenizer = pair
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         check(model.to(dtype), tokenizer)
@@ -39,16 +40,16 @@ def test_a_sound_model_passes_in_every_precision_and_with_an_adapter(pair: tuple
     assert model.training
 
 
-def test_a_freshly_initialised_model_passes(pair: tuple[Denoiser, Any]) -> None:
+def test_a_freshly_initialised_model_passes(pair: tuple[Any, Any]) -> None:
     _, tokenizer = pair
     torch.manual_seed(0)
-    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    ids: dict[str, Any] = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     mask = tokenizer.mask_token_id or tokenizer.convert_tokens_to_ids("<|mdm_mask|>")
     config = LLaDAConfig(
         d_model=64, n_heads=4, n_layers=4, vocab_size=len(tokenizer), mask_token_id=mask, **ids
     )
     for dtype in (torch.float32, torch.bfloat16):
-        check(LLaDAModelLM(config).to(dtype), tokenizer)
+        check(LLaDAModelLM(config).to(dtype=dtype), tokenizer)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_freshly_initialised_model_passes(pair: tuple[Denoiser, Any]) -> None:
         ("pad_token_id", 100_000, "outside the embedding"),
     ],
 )
-def test_a_wrong_token_id_is_named(pair: tuple[Denoiser, Any], key: str, value: Any, expected: str) -> None:
+def test_a_wrong_token_id_is_named(pair: tuple[Any, Any], key: str, value: Any, expected: str) -> None:
     model, tokenizer = pair
     model.config = copy.deepcopy(model.config)
     setattr(model.config, key, model.end_token_id if value == "end" else value)
@@ -79,7 +80,7 @@ def test_an_ordinary_token_is_no_mask_token(model_folder: Callable[[str], Path])
     assert "ordinary token" in refused(model, tokenizer)
 
 
-def test_a_tokenizer_larger_than_the_embedding_is_refused(pair: tuple[Denoiser, Any]) -> None:
+def test_a_tokenizer_larger_than_the_embedding_is_refused(pair: tuple[Any, Any]) -> None:
     model, tokenizer = pair
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.add_tokens([f"more{i}" for i in range(20)])
@@ -92,7 +93,7 @@ def test_an_id_that_the_tokenizer_lacks_is_refused(model_folder: Callable[[str],
     assert "no token of the tokenizer" in refused(model, tokenizer)
 
 
-def test_causal_attention_is_refused(pair: tuple[Denoiser, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_causal_attention_is_refused(pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     real = functional.scaled_dot_product_attention
 
     def causal(q: Any, k: Any, v: Any, attn_mask: Any = None) -> Any:
@@ -104,7 +105,7 @@ def test_causal_attention_is_refused(pair: tuple[Denoiser, Any], monkeypatch: py
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_that_is_seen_is_refused(
-    pair: tuple[Denoiser, Any], side: str, monkeypatch: pytest.MonkeyPatch
+    pair: tuple[Any, Any], side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokenizer = pair
     real = type(model).forward
@@ -120,7 +121,7 @@ def test_padding_that_is_seen_is_refused(
 
 
 def test_scored_positions_that_are_off_by_one_are_refused(
-    pair: tuple[Denoiser, Any], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokenizer = pair
     real = type(model).forward
@@ -135,7 +136,7 @@ def test_scored_positions_that_are_off_by_one_are_refused(
     assert "scored positions" in refused(model, tokenizer)
 
 
-def test_logits_that_are_not_finite_are_refused(pair: tuple[Denoiser, Any]) -> None:
+def test_logits_that_are_not_finite_are_refused(pair: tuple[Any, Any]) -> None:
     model, tokenizer = pair
     block = model.blocks()[0]
     up = block.up_proj if model.family == "llada" else block.mlp.up_proj
@@ -158,6 +159,7 @@ def alphabet_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
+@cache
 def trained_on_the_alphabet(family: type[LLaDAModelLM]) -> LLaDAModelLM:
     """A model that knows A..Z: masked-diffusion training on that one text."""
     torch.manual_seed(0)
@@ -177,14 +179,14 @@ def trained_on_the_alphabet(family: type[LLaDAModelLM]) -> LLaDAModelLM:
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     text = torch.arange(2, 28).expand(16, -1)
-    for _ in range(60):
+    for _ in range(150):
         masked = torch.rand(text.shape) < 0.4
         logits = model(text.masked_fill(masked, 1)).logits
         loss = functional.cross_entropy(logits[masked], text[masked])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert loss < 0.5
+    assert loss < 0.1
     return model.eval()
 
 
@@ -200,7 +202,7 @@ def trained_on_the_alphabet(family: type[LLaDAModelLM]) -> LLaDAModelLM:
 def test_a_checkpoint_with_the_other_alignment_is_refused(
     trained_as: type, read_as: type, expected: str | None
 ) -> None:
-    model = trained_on_the_alphabet(trained_as)
+    model = copy.deepcopy(trained_on_the_alphabet(trained_as))
     model.__class__ = read_as
     if expected is None:
         check(model, alphabet_tokenizer())
@@ -210,7 +212,7 @@ def test_a_checkpoint_with_the_other_alignment_is_refused(
 
 def test_alignment_is_not_judged_where_the_tokenizer_cannot_write_the_text() -> None:
     tokenizer = alphabet_tokenizer()
-    model = trained_on_the_alphabet(LLaDAModelLM)
+    model = copy.deepcopy(trained_on_the_alphabet(LLaDAModelLM))
     model.__class__ = NextTokenLLaDA
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(
         " ", "merged_with_next"

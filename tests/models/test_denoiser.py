@@ -1,6 +1,7 @@
 """The promises of `Denoiser`: alignment, padding, scored positions, gradients, configurations it refuses."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -9,10 +10,17 @@ from torch import Tensor
 from unmask.errors import UnmaskError
 from unmask.models import Denoiser, DreamConfig, DreamModel, LLaDAConfig, LLaDAModelLM
 
-EXACT = {"atol": 1e-10, "rtol": 0}
+EXACT: dict[str, Any] = {"atol": 1e-10, "rtol": 0}
 
-LLADA = {"d_model": 16, "n_heads": 2, "n_layers": 2, "mlp_hidden_size": 24, "vocab_size": 11, "init_std": 0.3}
-DREAM = {
+LLADA: dict[str, Any] = {
+    "d_model": 16,
+    "n_heads": 2,
+    "n_layers": 2,
+    "mlp_hidden_size": 24,
+    "vocab_size": 11,
+    "init_std": 0.3,
+}
+DREAM: dict[str, Any] = {
     "hidden_size": 16,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -169,7 +177,9 @@ def test_llada_ties_and_scales_logits_as_its_config_says() -> None:
 
 
 def test_llada_biases_and_key_value_heads_follow_its_config() -> None:
-    block = LLaDAModelLM(LLaDAConfig(**LLADA, include_qkv_bias=True, multi_query_attention=True)).blocks()[0]
+    block: Any = LLaDAModelLM(
+        LLaDAConfig(**LLADA, include_qkv_bias=True, multi_query_attention=True)
+    ).blocks()[0]
     assert block.q_proj.bias is not None and block.attn_out.bias is None
     assert block.k_proj.weight.shape == (8, 16)  # one head of 16 / 2
 

@@ -129,7 +129,7 @@ def test_an_adapter_whose_base_is_gone_or_unnamed_says_so(
         (None, "base_model_name_or_path is empty"),
     ):
         model.peft_config["default"].base_model_name_or_path = base
-        model.base_model.model.name_or_path = None
+        model.get_base_model().name_or_path = None  # type: ignore[assignment]
         save(model, tokenizer, tmp_path / "adapter")
         with pytest.raises(UnmaskError, match=message):
             load(tmp_path / "adapter")

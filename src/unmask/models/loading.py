@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,7 +72,7 @@ def load(
     if (folder / "adapter_config.json").is_file():
         model: Denoiser | PeftModel = _load_adapter(folder, str(name), dtype=dtype, device=device)
     else:
-        model = load_model(name, dtype=dtype, device=device)
+        model = _load_model(folder, str(name), dtype=dtype, device=device)
     tokenizer = load_tokenizer(folder, str(name))
     if check:
         try:
@@ -83,19 +84,21 @@ def load(
 
 def load_model(name: str | Path, *, dtype: str = "auto", device: str | None = None) -> Denoiser:
     """The denoiser of `load` alone: no adapter, no tokenizer, no conformance check."""
-    folder = find(name)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return _load_model(find(name), str(name), dtype=dtype, device=device)
+
+
+def _load_model(folder: Path, name: str, *, dtype: str, device: str | None) -> Denoiser:
+    is_downloaded = name not in SHIPPED and not Path(name).expanduser().is_dir()
+    place = resolve_device(device)
     number = resolve_dtype(dtype, place)
-    content = read_json(folder / "config.json", str(name))
+    content = read_json(folder / "config.json", name)
     kind = str(content.get("model_type"))
     if kind not in FAMILIES:
         raise UnmaskError(f"{name}: model_type {kind!r} is not supported; supported: {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
     try:
         config = family.config_class.from_dict(content)
-        config.name_or_path = (
-            str(name) if str(name) in SHIPPED or not Path(name).is_dir() else str(folder.resolve())
-        )
+        config.name_or_path = name if is_downloaded or name in SHIPPED else str(folder.resolve())
         with torch.device("meta"):
             model = family(config)
     except UnmaskError as error:
@@ -104,10 +107,12 @@ def load_model(name: str | Path, *, dtype: str = "auto", device: str | None = No
         raise UnmaskError(
             f"{name}: config.json does not describe a {kind} model: {one_line(error)}"
         ) from error
-    if not Path(name).is_dir() and str(name) not in SHIPPED and hasattr(config, "auto_map"):
+    if is_downloaded and hasattr(config, "auto_map"):
         # As transformers writes it: where the authors' code is, for a copy saved elsewhere.
-        config.auto_map = {k: v if "--" in v else f"{name}--{v}" for k, v in config.auto_map.items()}
-    return _fill(model, folder, str(name), number, place)
+        config.auto_map = {
+            key: value if "--" in value else f"{name}--{value}" for key, value in config.auto_map.items()
+        }
+    return _fill(model, folder, name, number, place)
 
 
 def find(name: str | Path) -> Path:
@@ -124,10 +129,10 @@ def find(name: str | Path) -> Path:
         return path
     is_hub_name = isinstance(name, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None
     if not is_hub_name or path.parent.is_dir():
-        hint = nearest(text, SHIPPED) if "/" not in text and len(text) < 12 else ""
-        raise UnmaskError(
-            f"{text}: no such folder{hint or '; give a model folder or a hub name (owner/model)'}"
-        )
+        hint = nearest(text, SHIPPED)
+        if "did you mean" not in hint:
+            hint = "; give a model folder, a hub name (owner/model) or tiny"
+        raise UnmaskError(f"{text}: no such folder{hint}")
     return _download(text)
 
 
@@ -138,8 +143,20 @@ def _download(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=files))
     except Exception as error:  # a border: network, permissions, disk, a name that nobody has
-        reason = type(error).__name__ if "\n" in str(error).strip() else one_line(error)
+        reason = f"{type(error).__name__}: {one_line(error)}"
         raise UnmaskError(f"{name}: no such folder, and the hub did not give it: {reason}") from error
+
+
+def resolve_device(name: str | None) -> torch.device:
+    """The torch device of a name; `None` = CUDA if there is any, else the CPU."""
+    has_cuda = torch.cuda.is_available()
+    try:
+        device = torch.device(name or ("cuda" if has_cuda else "cpu"))
+    except RuntimeError as error:
+        raise UnmaskError(f"device {name!r} is unknown; give cpu, cuda or cuda:0") from error
+    if device.type == "cuda" and not has_cuda:
+        raise UnmaskError(f"device {name!r}: torch sees no CUDA device here; leave it out or give cpu")
+    return device
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -243,5 +260,9 @@ def _complete_for_older_transformers(folder: Path, model: Denoiser) -> None:
     content["architectures"] = [FAMILIES[model.config.model_type].__name__]
     content["torch_dtype"] = content.get("dtype")
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    source = Path(model.name_or_path or "")
+    if "auto_map" in content and source.is_dir():
+        for code in source.glob("*.py"):  # the authors' own, which `auto_map` names; never run here
+            shutil.copy(code, folder)
     for file, fields in model.companion_files().items():
         (folder / file).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")

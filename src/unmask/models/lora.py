@@ -19,11 +19,11 @@ class LoraSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rank: int = Field(128, ge=1)
+    rank: int = Field(default=128, ge=1)
     """Width of the update's bottleneck."""
-    alpha: float = Field(64, gt=0)
+    alpha: float = Field(default=64, gt=0)
     """The update is scaled by alpha / rank."""
-    dropout: float = Field(0.05, ge=0, lt=1)
+    dropout: float = Field(default=0.05, ge=0, lt=1)
     """Chance that an input of the update is dropped while the model is in training mode."""
     targets: list[str] | Literal["all-linear"] = "all-linear"
     """Names of the linear layers that get an adapter, or all of them; never the LM head."""
@@ -39,7 +39,7 @@ def linear_names(model: Denoiser) -> dict[str, list[str]]:
     return names
 
 
-def add_lora(model: Denoiser, settings: LoraSettings) -> PeftModel:
+def add_lora(model: Denoiser | PeftModel, settings: LoraSettings) -> PeftModel:
     """Freeze `model` and give its layers trainable adapters that start as zero updates.
 
     Args:
@@ -75,7 +75,7 @@ def add_lora(model: Denoiser, settings: LoraSettings) -> PeftModel:
 
 
 @contextmanager
-def reference(model: PeftModel) -> Iterator[PeftModel]:
+def reference(model: Denoiser | PeftModel) -> Iterator[PeftModel]:
     """The model without its adapter, for as long as the context lasts: the reference policy of a LoRA run."""
     if not isinstance(model, PeftModel):
         raise UnmaskError(

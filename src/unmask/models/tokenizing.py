@@ -51,6 +51,9 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     settings = read_json(path, str(folder))
     if settings.get("tokenizer_class") == "TokenizersBackend":
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    # How it was read here, and a class whose code is not saved with it.
+    for key in ("is_local", "local_files_only", "auto_map"):
+        settings.pop(key, None)
     if "extra_special_tokens" in settings:
         settings["additional_special_tokens"] = settings.pop("extra_special_tokens")
     path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,103 @@
+"""The command line as a person meets it: output, exit codes, one-line errors."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pytest import CaptureFixture, MonkeyPatch
+
+from unmask import cli
+
+
+def run(monkeypatch: MonkeyPatch, *arguments: str) -> int:
+    """Exit code of a command, run in this process."""
+    monkeypatch.setattr(sys, "argv", ["unmask", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return int(stop.value.code or 0)
+
+
+def test_help_and_errors_start_without_torch() -> None:
+    code = "import sys, unmask.cli; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_module_is_the_same_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "unmask", "--help"], capture_output=True, text=True, check=True)
+    assert all(command in done.stdout for command in ("train", "sft", "eval", "sample", "recipes"))
+
+
+def test_recipes_are_listed_one_a_line(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "recipes") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("tiny/forkgrpo ") for line in lines)
+    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train", "tiny/forkgrop"], "did you mean tiny/forkgrpo?"),
+        (["train", "tiny/forkgrpo", "algorithm.segment_wieght=2"], "did you mean segment_weight?"),
+        (["train", "tiny/forkgrpo", "model.name=./nowhere"], "./nowhere: no such folder"),
+        (["train"], "name a recipe"),
+        (["train", "--resume", "nowhere"], "nowhere: not a run"),
+        (["eval", "tiny", "--task", "sudok"], "task sudok: unknown; did you mean sudoku?"),
+        (["eval", "tiny", "--task", "sudoku", "--order", "statik"], "order=statik is unknown; did you mean static?"),
+        (["eval", "tiny", "--task", "sudoku", "--block", "5"], "block=5 does not divide length=16"),
+        (["eval", "./nowhere", "--task", "sudoku"], "./nowhere: no such folder"),
+        (["sample", "tini"], "did you mean tiny?"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    arguments: list[str], says: str, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, *arguments) == 2
+    output = capsys.readouterr()
+    assert output.err.startswith("unmask: ") and output.err.count("\n") == 1
+    assert says in output.err
+    assert list(tmp_path.iterdir()) == [], "nothing is written"
+
+
+def test_unknown_commands_and_options_are_exit_code_2(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "trane") == 2
+    assert "trane" in capsys.readouterr().err
+
+
+def test_training_then_evaluating_its_checkpoint(
+    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["trainer.steps=1", "trainer.prompts_per_step=2", "evaluation.every=0"]
+    assert run(monkeypatch, "train", "tiny/forkgrpo", *options) == 0
+    assert "runs/tiny-forkgrpo" in capsys.readouterr().out.replace("\n", "")
+    assert run(monkeypatch, "train", "tiny/forkgrpo", *options) == 0
+    assert (tmp_path / "runs" / "tiny-forkgrpo-2" / "metrics.jsonl").exists()
+
+    checkpoint = "runs/tiny-forkgrpo/checkpoints/step-000001"
+    assert run(monkeypatch, "eval", checkpoint, "--task", "sudoku", "--examples", "8", "--output", "out.jsonl") == 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len(rows) == 8 and rows[0].keys() >= {"puzzle", "response", "reward"}
+    accuracy = sum(row["reward"] for row in rows) / 8
+    assert f"{accuracy:.4f}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("order", ["left_to_right", "static", "dynamic"])
+def test_trace_shows_the_grid_being_filled(
+    order: str, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "sample", "tiny", "--trace", "--order", order) == 0
+    out = capsys.readouterr().out
+    frames = out.split("step ")
+    assert frames[0].count("░") == 16  # all hidden at first
+    hidden = [frame.count("░") for frame in frames[:-1]]
+    assert hidden == sorted(hidden, reverse=True) and hidden[-1] == 0
+    assert "reward" in out
+
+
+def test_a_prompt_of_the_users_own(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "sample", "tiny", "3102200002100320=", "--temperature", "0") == 0
+    assert len(capsys.readouterr().out.strip()) == 16

@@ -1,0 +1,69 @@
+"""The recipes for 8B models, two steps each on a checkpoint of the released layout with small dimensions, then resumed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import unmask
+from unmask.models import save
+from unmask.models.scratch import ScratchSettings, build
+from unmask.runs import resume, train
+
+CHAT = (
+    "{% set loop_messages = messages %}{% for message in loop_messages %}"
+    "{% set content = '<' + message['role'] + '>' + message['content'] | trim %}{{ content }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A small LLaDA with a chat template, whose alphabet can write the sudoku instruction."""
+    alphabet = "".join(sorted({chr(code) for code in range(32, 127)} | {"\n"}))
+    model, tokenizer = build(ScratchSettings(alphabet=alphabet, width=16, layers=2, heads=2, mlp_width=32), 0)
+    tokenizer.chat_template = CHAT
+    save(model, tokenizer, tmp_path / "llada")
+    return tmp_path / "llada"
+
+
+@pytest.mark.parametrize("recipe", ["llada/forkgrpo", "llada/justgrpo"])
+def test_large_recipes_run_and_resume(
+    recipe: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a reward that an untrained model can vary in
+    monkeypatch.setattr("unmask.tasks.Sudoku.reward", lambda self, example, response: float(len(response) % 2))
+    overrides = [
+        f"model.name={checkpoint}",
+        "model.dtype=float32",
+        "model.lora.rank=4",
+        "trainer.prompts_per_step=2",
+        "trainer.checkpoint_every=1",
+        "algorithm.group_size=2",
+        "decoding.length=8",
+        "evaluation.every=1",
+        "evaluation.examples=2",
+        "evaluation.decoding.length=32",
+        "evaluation.decoding.steps=8",
+    ]
+    if recipe.endswith("forkgrpo"):
+        overrides.append("algorithm.windows=[[1,2],[3,4],[5,6]]")
+    straight = train(recipe, [*overrides, "trainer.steps=2", f"run.dir={tmp_path / 'straight'}"])
+    assert sum(step["states/replayed"] for step in straight.metrics) > 0
+    train(recipe, [*overrides, "trainer.steps=1", f"run.dir={tmp_path / 'halved'}"])
+    halved = resume(tmp_path / "halved", ["trainer.steps=2"])
+    untimed = [
+        [{k: v for k, v in step.items() if not k.startswith("time/")} for step in result.metrics]
+        for result in (straight, halved)
+    ]
+    assert untimed[0] == untimed[1]
+    last = "checkpoints/step-000002/adapter_model.safetensors"
+    one, other = load_file(tmp_path / "straight" / last), load_file(tmp_path / "halved" / last)
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    assert any(weight.abs().sum() > 0 for name, weight in one.items() if "lora_B" in name)
+    model, _ = unmask.load(str(tmp_path / "straight" / "checkpoints" / "step-000002"))
+    base, _ = unmask.load(str(checkpoint))
+    ids = torch.randint(2, 50, (1, 10), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), unmask.models.reference(model):
+        torch.testing.assert_close(model(ids).logits, base(ids).logits)
