@@ -65,7 +65,7 @@ def sft(
 @app.command("eval")
 def evaluate_model(
     model: Annotated[str, typer.Argument(help="Hub name, folder, checkpoint, or `tiny`.")],
-    task: Annotated[str, typer.Option(help="Task to answer.")],
+    task: Annotated[str, typer.Option(help="Task to answer: a name, or module:Class for one of your own.")],
     gen_length: Annotated[int | None, typer.Option(help="Response length in tokens.")] = None,
     steps: Annotated[int | None, typer.Option(help="Decoding steps; one token a step when left out.")] = None,
     block: Annotated[int | None, typer.Option(help="Tokens in a block; 32 when left out.")] = None,
@@ -126,12 +126,13 @@ def recipes() -> None:
 
 def _task(name: str) -> Any:
     from unmask.errors import UnmaskError, nearest
-    from unmask.tasks import TASKS
+    from unmask.tasks import TASKS, CustomTaskSettings
 
+    if ":" in name:
+        return CustomTaskSettings(name=name).build()
     if name not in TASKS:
         raise UnmaskError(f"task {name}: unknown{nearest(name, TASKS)}")
-    settings, task = TASKS[name]
-    return task(settings())
+    return TASKS[name]().build()
 
 
 def _decoding(length: int, block: int | None, *, order: str, **options: Any) -> Any:

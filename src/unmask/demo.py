@@ -14,11 +14,10 @@ def demo(overrides: list[str]) -> None:
     from unmask.console import TrainingView, before_after, console
     from unmask.evaluation import evaluate
     from unmask.models import load
-    from unmask.tasks import TASKS
     from unmask import runs
 
     recipe = load_recipe("tiny/forkgrpo", overrides, Recipe)
-    task = TASKS[recipe.task.name][1](recipe.task)
+    task = recipe.task.build()
     console.print(
         "A 0.34 M-parameter diffusion language model fills in 4×4 sudokus, one cell at a time.\n"
         "ForkGRPO rewards right grids and nothing else. Watch the accuracy on grids it has never seen.\n"

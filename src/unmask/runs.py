@@ -16,7 +16,6 @@ from unmask.errors import UnmaskError
 from unmask.evaluation import evaluate
 from unmask.models import add_lora, load, save
 from unmask.models.scratch import build
-from unmask.tasks import TASKS
 from unmask.training import distributed
 from unmask.training.checkpoint import latest_checkpoint, read_state
 from unmask.training.metrics import MetricsFile, replace_text
@@ -64,12 +63,13 @@ def train(
             f"trainer.prompts_per_step={recipe.trainer.prompts_per_step} is less than the {world.size} workers; use at least that"
         )
     run = choose_folder(recipe.run.dir, name or recipe.algorithm.name)
+    task = recipe.task.build()
     model, tokenizer = _load(recipe.model, recipe.seed)
     recipe = recipe.model_copy(update={"run": recipe.run.model_copy(update={"dir": str(run)})})
     if world.is_main:
         _create(run, dump(recipe))
     world.barrier()
-    return _run(Trainer(recipe, run, model, tokenizer, world, list(listeners) if world.is_main else []))
+    return _run(Trainer(recipe, run, model, tokenizer, task, world, list(listeners) if world.is_main else []))
 
 
 def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterable[Listener] = ()) -> Result:
@@ -88,12 +88,13 @@ def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterabl
     recipe = validate(data, Recipe, f"recipe {file}")
     checkpoint = latest_checkpoint(run)
     read_state(checkpoint, recipe)  # before a weight is loaded
+    task = recipe.task.build()
     world = distributed.start()
     model, tokenizer = load(str(checkpoint), dtype=recipe.model.dtype, device=str(distributed.device()), check=False)
     _prepare(model, recipe.model)
     if world.is_main and overrides:
         replace_text(file, dump(recipe))
-    trainer = Trainer(recipe, run, model, tokenizer, world, list(listeners) if world.is_main else [])
+    trainer = Trainer(recipe, run, model, tokenizer, task, world, list(listeners) if world.is_main else [])
     trainer.resume(checkpoint)
     return _run(trainer)
 
@@ -102,11 +103,11 @@ def supervise(recipe: str, overrides: Iterable[str] = (), *, listeners: Iterable
     """Run a supervised recipe; the model is saved in the run's folder under `model/`."""
     settings = load_recipe(recipe, tuple(overrides), SftRecipe)
     run = choose_folder(settings.run.dir, recipe)
+    task = settings.task.build()
     model, tokenizer = _load(settings.model, settings.seed)
     settings = settings.model_copy(update={"run": settings.run.model_copy(update={"dir": str(run)})})
     _create(run, dump(settings))
     metrics, evaluations = MetricsFile(run / "metrics.jsonl"), MetricsFile(run / "evaluations.jsonl")
-    task = TASKS[settings.task.name][1](settings.task)
 
     def report(values: dict[str, float]) -> None:
         every = settings.evaluation.every

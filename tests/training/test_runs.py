@@ -95,21 +95,16 @@ def test_several_updates_on_one_rollout_start_at_ratio_one_and_then_clip(small: 
     assert step["policy/clip_fraction"] > 0
 
 
-def test_raising_a_responses_reward_raises_its_logprob(small: Callable) -> None:
+def test_raising_a_responses_reward_raises_its_logprob(small: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewarding the digit 1 in the first cell makes it likelier within a few steps."""
 
     class FirstCell(Sudoku):
         def reward(self, example: object, response: str) -> float:
             return float(response[:1] == "1")
 
-    import unmask.training.trainer as trainer
-
-    settings = trainer.TASKS["sudoku"]
-    trainer.TASKS["sudoku"] = (settings[0], FirstCell)
-    try:
-        metrics = train("tiny/justgrpo", small("run", "trainer.steps=8", "evaluation.every=0", "optimizer.learning_rate=1e-3")).metrics
-    finally:
-        trainer.TASKS["sudoku"] = settings
+    monkeypatch.setattr("unmask.tasks.sudoku.Sudoku", FirstCell)
+    more = ["trainer.steps=8", "evaluation.every=0", "optimizer.learning_rate=1e-3"]
+    metrics = train("tiny/justgrpo", small("run", *more)).metrics
     rewards = [step["reward/mean"] for step in metrics]
     assert sum(rewards[-3:]) > sum(rewards[:3]) + 0.3
 

@@ -41,6 +41,10 @@ class SudokuSettings(BaseModel):
             raise ValueError(f"min_blanks={self.min_blanks} is more than max_blanks={self.max_blanks}")
         return self
 
+    def build(self) -> Task:
+        """The task."""
+        return Sudoku(self)
+
 
 class Sudoku(Task):
     """Rows read left to right, top to bottom; `0` is a blank: `3102200002100320=` → `3142243142131324`."""

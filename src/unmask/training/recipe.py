@@ -12,12 +12,11 @@ from unmask.decoding import Decoding
 from unmask.models import LoraSettings
 from unmask.models.scratch import ScratchSettings
 from unmask.objectives import ObjectiveSettings
-from unmask.tasks import SudokuSettings
+from unmask.tasks import TaskSettings
 from unmask.training.optimizer import OptimizerSettings
 from unmask.training.sft import SftSettings
 
 AlgorithmSettings = Annotated[ForkGRPOSettings | JustGRPOSettings, Field(discriminator="name")]
-TaskSettings = SudokuSettings
 
 
 class Section(BaseModel):

@@ -22,7 +22,7 @@ from unmask.evaluation import Evaluation, evaluate
 from unmask.objectives import clipped, clipped_surrogate
 from unmask.randomness import derive, name_seed, stream
 from unmask.replay import Replay, States
-from unmask.tasks import TASKS, Task
+from unmask.tasks import Task
 from unmask.tasks.rendering import prompt_batch, response_text
 from unmask.training.checkpoint import read_state, save_checkpoint
 from unmask.training.distributed import World
@@ -110,11 +110,12 @@ class Trainer:
         run: Path,
         model: nn.Module,
         tokenizer: Any,
+        task: Task,
         world: World,
         listeners: list[Listener] | None = None,
     ) -> None:
-        self.recipe, self.run, self.model, self.tokenizer, self.world = recipe, run, model, tokenizer, world
-        self.task = TASKS[recipe.task.name][1](recipe.task)
+        self.recipe, self.run, self.world = recipe, run, world
+        self.model, self.tokenizer, self.task = model, tokenizer, task
         self.algorithm = ALGORITHMS[recipe.algorithm.name][1](recipe.algorithm)  # type: ignore[arg-type]
         self.optimizer = build_optimizer(model, recipe.optimizer)
         self.listeners = listeners or []

@@ -1,0 +1,41 @@
+"""A task of the user's own, named in the recipe as `module:Class`."""
+
+import importlib
+import sys
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from unmask.errors import UnmaskError, nearest
+from unmask.tasks.task import Task
+
+
+class CustomTaskSettings(BaseModel):
+    """A `Task` subclass that Python can import, also from the folder that the command was started in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[\w.]+:\w+$")
+    """`module:Class`, e.g. `my_tasks:Parity`."""
+
+    def build(self) -> Task:
+        """The task.
+
+        Raises:
+            UnmaskError: no such module or class, or the class is no `Task`.
+        """
+        module_name, class_name = self.name.split(":")
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name != module_name.split(".")[0]:
+                raise  # the module is there, and something that it imports is not
+            raise UnmaskError(f"task.name={self.name}: there is no module {module_name} here or installed") from error
+        found = getattr(module, class_name, None)
+        if found is None:
+            classes = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Task)]
+            raise UnmaskError(f"task.name={self.name}: {module_name} has no {class_name}{nearest(class_name, classes)}")
+        if not (isinstance(found, type) and issubclass(found, Task)):
+            raise UnmaskError(f"task.name={self.name}: {class_name} is not a subclass of unmask.Task")
+        return found()
