@@ -32,7 +32,9 @@ def tiny_model(vocabulary: int | None = None) -> nn.Module:
     model, _ = load("tiny")
     if vocabulary is None:
         return model.eval()
-    config = type(model.config).from_dict({**model.config.to_dict(), "vocab_size": vocabulary, "embedding_size": vocabulary})
+    config = type(model.config).from_dict(
+        {**model.config.to_dict(), "vocab_size": vocabulary, "embedding_size": vocabulary}
+    )
     torch.manual_seed(0)
     wide = LLaDAModelLM(config)
     own = wide.state_dict()

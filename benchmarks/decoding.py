@@ -1,16 +1,16 @@
 """Decoding: what the sampling loop costs on top of the bare model forwards of the same batches.
 
-    overhead      seconds per row-forward of decoding over those of the bare forwards, minus 1; target ≤ 0.15
-    row_forwards  rows run over the fewest that the responses need; 1 is best
+overhead      seconds per row-forward of decoding over those of the bare forwards, minus 1; target ≤ 0.15
+row_forwards  rows run over the fewest that the responses need; 1 is best
 """
 
 import argparse
 from pathlib import Path
 
 import torch
+from common import medians, report, tiny_model
 from torch import Tensor, nn
 
-from common import medians, report, tiny_model
 from unmask.decoding import Decoding, sample
 from unmask.models import load
 from unmask.tasks import Sudoku

@@ -1,8 +1,9 @@
 """ForkGRPO against JustGRPO at equal generated tokens on the tiny task: docs/forkgrpo_vs_justgrpo.md and its curve.
 
-Trains `tiny/forkgrpo` and `tiny/justgrpo` from the shipped model over several seeds, each run until it has generated the same
-number of tokens, and evaluates both on the same 1,024 puzzles of held-out grids with the same random numbers. Two runs at a
-time, one thread each. About 50 minutes for five seeds on two cores. `--keep FOLDER` reuses the runs that are already there.
+Trains `tiny/forkgrpo` and `tiny/justgrpo` from the shipped model over several seeds, each run until it has
+generated the same number of tokens, and evaluates both on the same 1,024 puzzles of held-out grids with the same
+random numbers. Two runs at a time, one thread each. About 50 minutes for five seeds on two cores. `--keep FOLDER`
+reuses the runs that are already there.
 
     .venv/bin/python benchmarks/forkgrpo_vs_justgrpo.py --seeds 0 1 2 3 4
 """
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 from unmask.config import load_recipe
@@ -52,8 +54,8 @@ def curve(run: Path) -> Curve:
 
 
 def tokens_to_reach(accuracy: float, points: Curve) -> float:
-    """Generated tokens at which a run's accuracy first gets there, by straight lines between evaluations; nan = never."""
-    for (before, low), (after, high) in zip(points, points[1:], strict=False):
+    """Generated tokens at which a curve first gets there, by straight lines between evaluations; nan = never."""
+    for (before, low), (after, high) in pairwise(points):
         if low < accuracy <= high:
             return before + (after - before) * (accuracy - low) / (high - low)
     return math.nan
@@ -102,15 +104,17 @@ def page(curves: dict[str, list[Curve]], seconds: dict[str, list[float]], seeds:
         reach = "not reached" if math.isnan(needed[name]) else f"{needed[name]:,.0f}"
         rows.append(
             f"| {name} | {spread([points[0][1] for points in runs])} | {spread(final)} | "
-            f"{min(final):.3f} to {max(final):.3f} | {tokens:,.0f} | {reach} | {spread([s / 60 for s in seconds[name]])} |"
+            f"{min(final):.3f} to {max(final):.3f} | {tokens:,.0f} | {reach} | "
+            f"{spread([s / 60 for s in seconds[name]])} |"
         )
     return (
         "# ForkGRPO against JustGRPO on the tiny task\n\n"
-        f"Both recipes from the shipped model, seeds {', '.join(map(str, seeds))}, at equal generated tokens; pass@1 sampling left to "
-        "right at temperature 1 on 1,024 puzzles of held-out grids. Mean ± sample standard deviation over seeds. "
-        "Made by `benchmarks/forkgrpo_vs_justgrpo.py`.\n\n"
-        "| algorithm | before | final accuracy | range | tokens | tokens until the mean curve reaches JustGRPO's final mean | "
-        "minutes of training, one core |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+        f"Both recipes from the shipped model, seeds {', '.join(map(str, seeds))}, at equal generated tokens; "
+        "pass@1 sampling left to right at temperature 1 on 1,024 puzzles of held-out grids. "
+        "Mean ± sample standard deviation over seeds. Made by `benchmarks/forkgrpo_vs_justgrpo.py`.\n\n"
+        "| algorithm | before | final accuracy | range | tokens | "
+        "tokens until the mean curve reaches JustGRPO's final mean | minutes of training, one core |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |\n"
         + "\n".join(rows)
         + "\n\n![Accuracy against generated tokens](forkgrpo_vs_justgrpo.svg)\n"
     )
@@ -119,8 +123,8 @@ def page(curves: dict[str, list[Curve]], seconds: dict[str, list[float]], seeds:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--tokens", type=float, default=600_000)
-    parser.add_argument("--evaluations", type=int, default=10)
+    parser.add_argument("--tokens", type=float, default=826_000)
+    parser.add_argument("--evaluations", type=int, default=8)
     parser.add_argument("--keep", type=Path, default=Path("runs/forkgrpo_vs_justgrpo"))
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

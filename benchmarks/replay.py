@@ -1,7 +1,8 @@
 """Replay: the engine against the structure of JustGRPO's published code, on the same rollouts, in one process.
 
-The published structure walks through the response: for each group and each state index one forward of the group's rows with
-logits at every position, one backward, whatever the advantages. Ratios above 1 mean that the engine is faster.
+The published structure walks through the response: for each group and each state index one forward of the group's
+rows with logits at every position, one backward, whatever the advantages. Ratios above 1 mean that the engine is
+faster.
 
     replay        tiny model, its own vocabulary          target ≥ 2
     replay_8192   the same blocks, vocabulary 8,192       target ≥ 5
@@ -9,12 +10,14 @@ logits at every position, one backward, whatever the advantages. Ratios above 1 
 """
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
+from common import medians, report, tiny_model
 from torch import Tensor, nn
 
-from common import medians, report, tiny_model
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding, Rollout, sample
 from unmask.models import load
@@ -62,9 +65,9 @@ def ours(model: nn.Module, rollout: Rollout, advantage: Tensor) -> None:
     replay.accumulate(states, lambda logprob, number: -(states.credit[number, 0] * logprob).sum())
 
 
-def gradient_of(model: nn.Module, run: object) -> Tensor:
+def gradient_of(model: nn.Module, run: Callable[[], object]) -> Tensor:
     model.zero_grad(set_to_none=True)
-    run()  # type: ignore[operator]
+    run()
     flat = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
     model.zero_grad(set_to_none=True)
     return flat
@@ -79,7 +82,7 @@ def main() -> None:
     result = {"share_with_credit": (advantage != 0).float().mean().item()}
     for suffix, vocabulary in [("", None), ("_8192", 8192)]:
         model = tiny_model(vocabulary)
-        theirs, engine = (lambda run=run: run(model, rollout, advantage) for run in (published, ours))
+        theirs, engine = (partial(run, model, rollout, advantage) for run in (published, ours))
         expected, found = gradient_of(model, theirs), gradient_of(model, engine)
         seconds = medians(arguments.repeats if not suffix else 2, published=theirs, ours=engine)
         model.zero_grad(set_to_none=True)

@@ -45,7 +45,10 @@ def test_recipes_are_listed_one_a_line(monkeypatch: MonkeyPatch, capsys: Capture
         (["train"], "name a recipe"),
         (["train", "--resume", "nowhere"], "nowhere: not a run"),
         (["eval", "tiny", "--task", "sudok"], "task sudok: unknown; did you mean sudoku?"),
-        (["eval", "tiny", "--task", "sudoku", "--order", "statik"], "order=statik is unknown; did you mean static?"),
+        (
+            ["eval", "tiny", "--task", "sudoku", "--order", "statik"],
+            "order=statik is unknown; did you mean static?",
+        ),
         (["eval", "tiny", "--task", "sudoku", "--block", "5"], "block=5 does not divide length=16"),
         (["eval", "./nowhere", "--task", "sudoku"], "./nowhere: no such folder"),
         (["sample", "tini"], "did you mean tiny?"),
@@ -86,9 +89,7 @@ def test_training_then_evaluating_its_checkpoint(
 
 
 @pytest.mark.parametrize("order", ["left_to_right", "static", "dynamic"])
-def test_trace_shows_the_grid_being_filled(
-    order: str, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
-) -> None:
+def test_trace_shows_the_grid_being_filled(order: str, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
     assert run(monkeypatch, "sample", "tiny", "--trace", "--order", order) == 0
     out = capsys.readouterr().out
     frames = out.split("step ")

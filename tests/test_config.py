@@ -10,7 +10,9 @@ from unmask.errors import UnmaskError
 from unmask.reference import page
 from unmask.training.recipe import Recipe, SftRecipe
 
-KINDS = {name: SftRecipe if "sft" in yaml.safe_load(path.read_text()) else Recipe for name, path in shipped_recipes().items()}
+KINDS = {
+    name: SftRecipe if "sft" in yaml.safe_load(path.read_text()) else Recipe for name, path in shipped_recipes().items()
+}
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
@@ -30,7 +32,11 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
     assert fork.algorithm.windows == ((32, 63), (64, 95), (96, 127))  # type: ignore[union-attr]
     assert fork.model.lora is not None
     assert (fork.model.lora.rank, fork.model.lora.alpha, fork.model.lora.dropout) == (128, 64, 0.05)
-    assert (fork.optimizer.learning_rate, fork.optimizer.weight_decay, fork.optimizer.max_grad_norm) == (5e-5, 0, 1)
+    assert (fork.optimizer.learning_rate, fork.optimizer.weight_decay, fork.optimizer.max_grad_norm) == (
+        5e-5,
+        0,
+        1,
+    )
     assert (fork.trainer.steps, fork.trainer.prompts_per_step) == (100, 64)
     assert (fork.decoding.length, fork.decoding.temperature) == (256, 1)
     assert (fork.objective.clip_low, fork.objective.clip_high) == (0.2, 0.2)
@@ -39,8 +45,8 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
     just = load_recipe("llada/justgrpo", [], Recipe)
     assert (just.algorithm.group_size, just.trainer.steps) == (16, 200)
     # the paper's budgets: 200 · 16 · 256 tokens a prompt slot against 100 · 5,912..6,656
-    assert 1 - 100 * 6656 / (200 * 16 * 256) == pytest.approx(0.1875)
-    assert 1 - 100 * 5912 / (200 * 16 * 256) == pytest.approx(0.2783, abs=1e-4)
+    assert pytest.approx(0.1875) == 1 - 100 * 6656 / (200 * 16 * 256)
+    assert pytest.approx(0.2783, abs=1e-4) == 1 - 100 * 5912 / (200 * 16 * 256)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +89,7 @@ def test_numbers_in_scientific_notation_are_numbers() -> None:
 
 
 def test_misspelt_and_missing_recipes(tmp_path: Path) -> None:
-    with pytest.raises(UnmaskError, match="recipe tiny/forkgrop: unknown; did you mean tiny/forkgrpo?"):
+    with pytest.raises(UnmaskError, match=r"recipe tiny/forkgrop: unknown; did you mean tiny/forkgrpo\?"):
         load_recipe("tiny/forkgrop", [], Recipe)
     with pytest.raises(UnmaskError, match="no such file"):
         load_recipe(str(tmp_path / "mine.yaml"), [], Recipe)

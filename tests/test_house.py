@@ -57,7 +57,5 @@ def test_shared_code_never_asks_which_algorithm_runs() -> None:
     names = {path.stem for path in (SOURCE / "algorithms").glob("*.py")} - {"__init__", "algorithm"}
     for package in ("decoding", "credit", "replay", "objectives", "training", "evaluation"):
         for file in (SOURCE / package).glob("*.py"):
-            literals = {
-                node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)
-            }
+            literals = {node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)}
             assert not literals & names, file

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from unmask.decoding import Decoding, Rollout, decode
     from unmask.errors import UnmaskError
     from unmask.models import load
-    from unmask.tasks import Task
     from unmask.runs import resume, train
+    from unmask.tasks import Task
 
 __version__ = "0.1.0"
 

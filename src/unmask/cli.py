@@ -28,12 +28,14 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...",
 def train(
     recipe: Annotated[str | None, typer.Argument(help="A YAML file or a shipped recipe, e.g. tiny/forkgrpo.")] = None,
     overrides: Overrides = None,
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Continue this run from its last checkpoint.")] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Continue this run from its last checkpoint.")
+    ] = None,
 ) -> None:
     """Train a model with reinforcement learning."""
+    from unmask import runs
     from unmask.console import TrainingView
     from unmask.errors import UnmaskError
-    from unmask import runs
 
     changes = list(overrides or [])
     if resume is not None:
@@ -54,8 +56,8 @@ def sft(
     overrides: Overrides = None,
 ) -> None:
     """Masked-diffusion supervised fine-tuning, or training of a new model."""
-    from unmask.console import TrainingView
     from unmask import runs
+    from unmask.console import TrainingView
 
     with TrainingView(recipe) as view:
         result = runs.supervise(recipe, list(overrides or []), listeners=[view])

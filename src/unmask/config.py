@@ -65,7 +65,9 @@ def load_recipe(name: str, overrides: list[str] | tuple[str, ...], kind: type[An
         raise UnmaskError(f"recipe {name}: a recipe is a mapping of sections, e.g. `task: {{name: sudoku}}`")
     for other, command in COMMANDS.items():
         if other is not kind and ("sft" in data) == (other is SftRecipe):
-            raise UnmaskError(f"recipe {name}: this is a recipe for `unmask {command}`, not for `unmask {COMMANDS[kind]}`")
+            raise UnmaskError(
+                f"recipe {name}: this is a recipe for `unmask {command}`, not for `unmask {COMMANDS[kind]}`"
+            )
     for override in overrides:
         apply_override(data, override)
     return validate(data, kind, f"recipe {name}")
@@ -126,7 +128,7 @@ def explain(problem: Any, kind: type[BaseModel]) -> str:
 
 
 def _locate(location: tuple[str | int, ...], kind: type[BaseModel]) -> tuple[str, type[BaseModel]]:
-    """Dotted key of an error, without the union tags that pydantic puts in, and the settings class that owns its last part."""
+    """Dotted key of an error, without pydantic's union tags, and the settings class that owns its last part."""
     owner, parts, members = kind, [], []
     for part in location:
         if part in {tag for member in members for tag in _tags(member)}:

@@ -8,7 +8,14 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 from torch import nn
@@ -16,10 +23,10 @@ from torch import nn
 from unmask.decoding import Decoding, Rollout, decode
 from unmask.evaluation import Evaluation
 from unmask.randomness import stream
+from unmask.runs import Result
 from unmask.tasks import Task
 from unmask.tasks.rendering import left_pad, prompt_tokens
 from unmask.training.metrics import replace_text
-from unmask.runs import Result
 
 console = Console()
 
@@ -80,7 +87,14 @@ def evaluation_report(model: str, task: str, decoding: Decoding, result: Evaluat
 
 
 def show_answer(
-    model: nn.Module, tokenizer: Any, task: Task, prompt: str | None, decoding: Decoding, *, seed: int, trace: bool
+    model: nn.Module,
+    tokenizer: Any,
+    task: Task,
+    prompt: str | None,
+    decoding: Decoding,
+    *,
+    seed: int,
+    trace: bool,
 ) -> None:
     """Answer a prompt, or an evaluation example of the task; with `trace`, reveal it before the reader's eyes."""
     if prompt is None:
@@ -122,7 +136,9 @@ def show_trace(pieces: list[str], rollout: Rollout, width: int | None = None) ->
                 is_new = steps[position] == frame
                 shown = piece if steps[position] <= frame else "░"
                 text.append(shown + (" " if width else ""), style="bold green" if is_new else "")
-            new = [f"{piece}: p = {p:.2f}" for piece, s, p in zip(pieces, steps, probability, strict=True) if s == frame]
+            new = [
+                f"{piece}: p = {p:.2f}" for piece, s, p in zip(pieces, steps, probability, strict=True) if s == frame
+            ]
             text.append(f"\nstep {frame + 1} of {len(frames) - 1}  {', '.join(new)}\n")
             live.update(text, refresh=True)
             if console.is_terminal:
@@ -135,9 +151,7 @@ def before_after(task: Task, before: Evaluation, after: Evaluation, count: int) 
     """The first `count` examples that the model got wrong before and right after training, side by side."""
     table = Table("puzzle and answer before", "reward", "puzzle and answer after", "reward", show_lines=True)
     rows = [
-        index
-        for index in range(len(before.rewards))
-        if before.rewards[index] < task.reward_max <= after.rewards[index]
+        index for index in range(len(before.rewards)) if before.rewards[index] < task.reward_max <= after.rewards[index]
     ]
     for index in rows[:count]:
         example = before.examples[index]
@@ -148,5 +162,3 @@ def before_after(task: Task, before: Evaluation, after: Evaluation, count: int) 
             f"{after.rewards[index]:g}",
         )
     return table
-
-

@@ -1,4 +1,4 @@
-"""`make demo`: train the shipped tiny model with ForkGRPO and show what it learned, in about five minutes on two cores."""
+"""`make demo`: train the shipped tiny model with ForkGRPO and show what it learned, in minutes on two cores."""
 
 import sys
 
@@ -9,12 +9,12 @@ def demo(overrides: list[str]) -> None:
     """Run `tiny/forkgrpo`, then the table before and after and three puzzles."""
     from rich.table import Table
 
+    from unmask import runs
     from unmask.config import load_recipe
-    from unmask.training.recipe import Recipe
     from unmask.console import TrainingView, before_after, console
     from unmask.evaluation import evaluate
     from unmask.models import load
-    from unmask import runs
+    from unmask.training.recipe import Recipe
 
     recipe = load_recipe("tiny/forkgrpo", overrides, Recipe)
     task = recipe.task.build()

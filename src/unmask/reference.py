@@ -1,4 +1,4 @@
-"""`make docs`: docs/recipes.md, every recipe key with its type, default and meaning, from the typed settings themselves."""
+"""`make docs`: docs/recipes.md, every recipe key with its type, default and meaning, from the typed settings."""
 
 import ast
 import inspect
@@ -14,9 +14,9 @@ from unmask.training.recipe import Recipe, SftRecipe
 
 HEADER = """# Recipes
 
-A recipe is one YAML file with the sections below; `unmask recipes` lists those that are shipped. Any key can be changed on the
-command line, `unmask train tiny/forkgrpo trainer.steps=20`, and `recipe.yaml` in the run's folder is the complete recipe as it
-ran. Made from the typed settings by `make docs`; do not edit.
+A recipe is one YAML file with the sections below; `unmask recipes` lists those that are shipped. Any key can be
+changed on the command line, `unmask train tiny/forkgrpo trainer.steps=20`, and `recipe.yaml` in the run's folder is
+the complete recipe as it ran. Made from the typed settings by `make docs`; do not edit.
 """
 
 
@@ -60,7 +60,12 @@ def type_text(annotation: Any) -> str:
 
 def range_text(field: FieldInfo) -> str:
     """The limits of a number, e.g. `≥ 1`."""
-    signs = {annotated_types.Ge: "≥", annotated_types.Gt: ">", annotated_types.Le: "≤", annotated_types.Lt: "<"}
+    signs = {
+        annotated_types.Ge: "≥",
+        annotated_types.Gt: ">",
+        annotated_types.Le: "≤",
+        annotated_types.Lt: "<",
+    }
     limits = [
         f"{sign} {getattr(limit, kind.__name__.lower()):g}"
         for limit in field.metadata
@@ -83,7 +88,8 @@ def rows(settings: type[BaseModel], prefix: str) -> list[str]:
     """Table rows of the plain keys of a settings class."""
     docs = field_docs(settings)
     return [
-        f"| `{prefix}{name}` | {type_text(field.annotation)}{range_text(field)} | {default_text(field)} | {docs.get(name, '')} |"
+        f"| `{prefix}{name}` | {type_text(field.annotation)}{range_text(field)} "
+        f"| {default_text(field)} | {docs.get(name, '')} |"
         for name, field in settings.model_fields.items()
         if not members(field.annotation)
     ]

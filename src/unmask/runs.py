@@ -1,4 +1,4 @@
-"""Start or continue a run: recipe → model, folder, trainer. What `unmask train`, `unmask sft` and `unmask.train` call."""
+"""Start or continue a run: recipe → model, folder, trainer. The commands and `unmask.train` end here."""
 
 import signal
 from collections.abc import Iterable, Iterator
@@ -39,7 +39,11 @@ class Result:
 
 
 def train(
-    recipe: str | Recipe, overrides: Iterable[str] = (), *, listeners: Iterable[Listener] = (), name: str | None = None
+    recipe: str | Recipe,
+    overrides: Iterable[str] = (),
+    *,
+    listeners: Iterable[Listener] = (),
+    name: str | None = None,
 ) -> Result:
     """Run a reinforcement learning recipe from its beginning.
 
@@ -60,7 +64,8 @@ def train(
     world = distributed.start()
     if recipe.trainer.prompts_per_step < world.size:
         raise UnmaskError(
-            f"trainer.prompts_per_step={recipe.trainer.prompts_per_step} is less than the {world.size} workers; use at least that"
+            f"trainer.prompts_per_step={recipe.trainer.prompts_per_step}: fewer than the {world.size} workers; "
+            f"use at least {world.size}"
         )
     run = choose_folder(recipe.run.dir, name or recipe.algorithm.name)
     task = recipe.task.build()
@@ -143,7 +148,8 @@ def choose_folder(given: str | None, name: str) -> Path:
             raise UnmaskError(f"run.dir={given}: is a file; name a folder")
         if (run / "recipe.yaml").exists():
             raise UnmaskError(
-                f"run.dir={given}: holds another run; continue it with `unmask train --resume {given}` or name another folder"
+                f"run.dir={given}: holds another run; continue it with `unmask train --resume {given}` "
+                "or name another folder"
             )
         if run.exists() and any(run.iterdir()):
             raise UnmaskError(f"run.dir={given}: is not empty; name a new folder")
@@ -179,9 +185,7 @@ def _create(run: Path, recipe: str) -> None:
 def _run(trainer: Trainer) -> Result:
     with _terminated_like_interrupted():
         trainer.train()
-    return Result(
-        trainer.run, trainer.model, trainer.tokenizer, trainer.metrics.read(), trainer.evaluations.read()
-    )
+    return Result(trainer.run, trainer.model, trainer.tokenizer, trainer.metrics.read(), trainer.evaluations.read())
 
 
 @contextmanager

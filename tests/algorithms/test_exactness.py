@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Callable
 
 import torch
+from helpers import gradients, policy_gradient
 from torch import Tensor, nn
 
-from helpers import gradients, policy_gradient
 from unmask.decoding import Rollout
 from unmask.replay import reveal_states
 
@@ -43,7 +43,9 @@ def response_logprob(model: nn.Module, rollout: Rollout) -> Tensor:
     return total
 
 
-def test_expected_gradient_over_all_trajectories_is_the_gradient_of_the_expected_reward(make_model: Callable) -> None:
+def test_expected_gradient_over_all_trajectories_is_the_gradient_of_the_expected_reward(
+    make_model: Callable,
+) -> None:
     model = make_model(alphabet="a")
     assert model.vocab_size == 3
     rollout = every_trajectory(model)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers import FixedActor, make_prompts, parity_reward
 from pydantic import ValidationError
 from torch import Tensor
 
-from helpers import FixedActor, make_prompts, parity_reward
 from unmask.algorithms import Experience, ForkGRPO, ForkGRPOSettings
 from unmask.algorithms.forkgrpo import fork_positions
 from unmask.decoding import Decoding, Rollout
@@ -16,7 +16,9 @@ LENGTH, SIZE = 8, 4
 WINDOWS = ((2, 3), (5, 6))
 
 
-def collect(make_model: Callable, judge: Callable[[Rollout], Tensor] = parity_reward, weight: float = 0.5) -> Experience:
+def collect(
+    make_model: Callable, judge: Callable[[Rollout], Tensor] = parity_reward, weight: float = 0.5
+) -> Experience:
     algorithm = ForkGRPO(ForkGRPOSettings(group_size=SIZE, windows=WINDOWS, segment_weight=weight))
     actor = FixedActor(make_model(), Decoding(length=LENGTH), judge)
     return algorithm.collect(make_prompts(3, 5, 8), actor)

@@ -3,9 +3,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-
 from golden_data import golden, golden_model
 from helpers import FixedActor, gradients, make_prompts, parity_reward, policy_gradient
+
 from unmask.algorithms import JustGRPO, JustGRPOSettings
 from unmask.algorithms.algorithm import spread
 from unmask.credit import group_advantage
@@ -36,7 +36,9 @@ def test_equal_rewards_give_exactly_zero_gradient_and_nothing_to_replay(make_mod
     assert gradients(model) == {}
 
 
-@pytest.mark.parametrize("case", sorted(c for c, v in golden("loss/justgrpo").about["cases"].items() if isinstance(v, dict)))
+@pytest.mark.parametrize(
+    "case", sorted(c for c, v in golden("loss/justgrpo").about["cases"].items() if isinstance(v, dict))
+)
 def test_log_probabilities_and_gradients_are_the_authors(case: str) -> None:
     tensors, about = golden("loss/justgrpo")
     settings = about["cases"][case]

@@ -5,7 +5,10 @@ from unmask.credit import segment_credit
 
 def test_segment_values_telescope() -> None:
     generator = torch.Generator().manual_seed(0)
-    value, terminal = torch.rand(5, 4, generator=generator).double(), torch.rand(5, generator=generator).double()
+    value, terminal = (
+        torch.rand(5, 4, generator=generator).double(),
+        torch.rand(5, generator=generator).double(),
+    )
     credit = segment_credit(value, terminal, torch.full_like(value, 8), reward_range=1.0)
     torch.testing.assert_close(credit.value_change.sum(-1), terminal - value[:, 0], rtol=0, atol=1e-14)
 

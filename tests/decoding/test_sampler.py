@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-
 from helpers import make_prompts
+
 from unmask.decoding import Decoding, Rollout, decode, sample
 from unmask.decoding.sampler import draw_tokens
 
@@ -17,7 +17,13 @@ ORDERS = [
 def roll(model: torch.nn.Module, decoding: Decoding, rows: torch.Tensor, seed: int = 0) -> Rollout:
     prompts = make_prompts(6, 5, 8, pad=2)
     return sample(
-        model, prompts.ids[rows], prompts.mask[rows], decoding, prompts.key[rows] + seed, prompt=rows, group=rows
+        model,
+        prompts.ids[rows],
+        prompts.mask[rows],
+        decoding,
+        prompts.key[rows] + seed,
+        prompt=rows,
+        group=rows,
     )
 
 

@@ -110,9 +110,7 @@ def write_dream_tokenizer(folder: Path) -> None:
     vocabulary = byte_vocabulary()
     added = {token: len(vocabulary) + i for i, token in enumerate(DREAM_SPECIAL)}
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
-    (folder / "merges.txt").write_text(
-        "#version: 0.2\n" + "\n".join(map(" ".join, MERGES)) + "\n", encoding="utf-8"
-    )
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(map(" ".join, MERGES)) + "\n", encoding="utf-8")
     (folder / "added_tokens.json").write_text(json.dumps(added))
     named = {
         "bos_token": "<|beginoftext|>",
@@ -141,15 +139,11 @@ def write_dream_tokenizer(folder: Path) -> None:
 
 def small_model(family: str, tokenizer: Any) -> Denoiser:
     """A random model whose ids are those of a tokenizer of its family."""
-    ids: dict[str, Any] = {
-        name: tokenizer.convert_tokens_to_ids(token) for name, token in SPECIAL_IDS[family].items()
-    }
+    ids: dict[str, Any] = {name: tokenizer.convert_tokens_to_ids(token) for name, token in SPECIAL_IDS[family].items()}
     size = len(tokenizer)
     if family == "llada":
         return LLaDAModelLM(
-            LLaDAConfig(
-                d_model=16, n_heads=2, n_layers=2, mlp_hidden_size=24, vocab_size=size, init_std=0.3, **ids
-            )
+            LLaDAConfig(d_model=16, n_heads=2, n_layers=2, mlp_hidden_size=24, vocab_size=size, init_std=0.3, **ids)
         ).eval()
     return DreamModel(
         DreamConfig(

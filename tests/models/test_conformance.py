@@ -45,9 +45,7 @@ def test_a_freshly_initialised_model_passes(pair: tuple[Any, Any]) -> None:
     torch.manual_seed(0)
     ids: dict[str, Any] = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     mask = tokenizer.mask_token_id or tokenizer.convert_tokens_to_ids("<|mdm_mask|>")
-    config = LLaDAConfig(
-        d_model=64, n_heads=4, n_layers=4, vocab_size=len(tokenizer), mask_token_id=mask, **ids
-    )
+    config = LLaDAConfig(d_model=64, n_heads=4, n_layers=4, vocab_size=len(tokenizer), mask_token_id=mask, **ids)
     for dtype in (torch.float32, torch.bfloat16):
         check(LLaDAModelLM(config).to(dtype=dtype), tokenizer)  # type: ignore[call-arg]
 
@@ -104,9 +102,7 @@ def test_causal_attention_is_refused(pair: tuple[Any, Any], monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_that_is_seen_is_refused(
-    pair: tuple[Any, Any], side: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_padding_that_is_seen_is_refused(pair: tuple[Any, Any], side: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = pair
     real = type(model).forward
 
@@ -126,9 +122,7 @@ def test_scored_positions_that_are_off_by_one_are_refused(
     model, tokenizer = pair
     real = type(model).forward
 
-    def off(
-        self: Any, input_ids: Any, attention_mask: Any = None, *, scored: Any = None, **options: Any
-    ) -> Any:
+    def off(self: Any, input_ids: Any, attention_mask: Any = None, *, scored: Any = None, **options: Any) -> Any:
         scored = None if scored is None else (scored - 1).clamp(min=0)
         return real(self, input_ids, attention_mask, scored=scored, **options)
 
@@ -214,7 +208,5 @@ def test_alignment_is_not_judged_where_the_tokenizer_cannot_write_the_text() -> 
     tokenizer = alphabet_tokenizer()
     model = copy.deepcopy(trained_on_the_alphabet(LLaDAModelLM))
     model.__class__ = NextTokenLLaDA
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(
-        " ", "merged_with_next"
-    )  # every letter unknown
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_next")  # every letter unknown
     check_alignment(model, tokenizer)

@@ -75,9 +75,7 @@ def test_scored_positions_equal_the_full_forward(recorded: Denoiser) -> None:
     scored = torch.tensor([[9, 2, 5, 5], [3, 3, 3, 3], [2, 9, 4, 8]])
     for attention_mask in (None, mask):
         full = recorded(ids, attention_mask).logits
-        torch.testing.assert_close(
-            recorded(ids, attention_mask, scored=scored).logits, pick(full, scored), **EXACT
-        )
+        torch.testing.assert_close(recorded(ids, attention_mask, scored=scored).logits, pick(full, scored), **EXACT)
 
 
 @torch.no_grad()
@@ -110,9 +108,7 @@ def test_scored_positions_give_the_gradient_of_the_full_forward(recorded: Denois
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_gradient_checkpointing_recomputes_and_changes_no_gradient(
-    recorded: Denoiser, is_training: bool
-) -> None:
+def test_gradient_checkpointing_recomputes_and_changes_no_gradient(recorded: Denoiser, is_training: bool) -> None:
     recorded.train(is_training)
     ids, scored = random_ids(recorded, 2, 6), torch.tensor([[1, 5], [0, 2]])
     calls = 0
@@ -158,9 +154,7 @@ def test_the_same_seed_gives_the_same_weights() -> None:
     made = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        made.append(
-            LLaDAModelLM(LLaDAConfig(**LLADA)).state_dict()["model.transformer.blocks.1.q_proj.weight"]
-        )
+        made.append(LLaDAModelLM(LLaDAConfig(**LLADA)).state_dict()["model.transformer.blocks.1.q_proj.weight"])
     assert torch.equal(made[0], made[1])
     assert not torch.equal(made[0], made[2])
 
@@ -177,9 +171,7 @@ def test_llada_ties_and_scales_logits_as_its_config_says() -> None:
 
 
 def test_llada_biases_and_key_value_heads_follow_its_config() -> None:
-    block: Any = LLaDAModelLM(
-        LLaDAConfig(**LLADA, include_qkv_bias=True, multi_query_attention=True)
-    ).blocks()[0]
+    block: Any = LLaDAModelLM(LLaDAConfig(**LLADA, include_qkv_bias=True, multi_query_attention=True)).blocks()[0]
     assert block.q_proj.bias is not None and block.attn_out.bias is None
     assert block.k_proj.weight.shape == (8, 16)  # one head of 16 / 2
 

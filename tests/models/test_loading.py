@@ -25,15 +25,12 @@ def copy_of(folder: Path, to: Path) -> Path:
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
-    return {
-        key: value for file in sorted(folder.glob("*.safetensors")) for key, value in load_file(file).items()
-    }
+    return {key: value for file in sorted(folder.glob("*.safetensors")) for key, value in load_file(file).items()}
 
 
 def same_bytes(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(
-        one[key].dtype == other[key].dtype
-        and torch.equal(one[key].view(torch.uint8), other[key].view(torch.uint8))
+        one[key].dtype == other[key].dtype and torch.equal(one[key].view(torch.uint8), other[key].view(torch.uint8))
         for key in one
     )
 
@@ -85,9 +82,7 @@ def test_what_the_authors_code_needs_is_written_beside_dream(
     assert config_of(tmp_path / "saved")["architectures"] == ["DreamModel"]
 
 
-def test_the_authors_code_beside_a_checkpoint_goes_along(
-    model_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_the_authors_code_beside_a_checkpoint_goes_along(model_folder: Callable[[str], Path], tmp_path: Path) -> None:
     source = copy_of(model_folder("llada"), tmp_path / "source")
     change_config(auto_map={"AutoModel": "modeling_llada.LLaDAModelLM"})(source)
     (source / "modeling_llada.py").write_text("raise SystemExit('this code must not run')")
@@ -118,9 +113,7 @@ def test_load_gives_model_and_tokenizer_that_fit(family: str, model_folder: Call
 
 
 @torch.no_grad()
-def test_tied_weights_are_stored_once_and_tied_again(
-    tmp_path: Path, tokenizer_folder: Callable[[str], Path]
-) -> None:
+def test_tied_weights_are_stored_once_and_tied_again(tmp_path: Path, tokenizer_folder: Callable[[str], Path]) -> None:
     source = copy_of(golden_model("dream_gqa"), tmp_path / "tied")
     config = config_of(source) | {"tie_word_embeddings": True}
     (source / "config.json").write_text(json.dumps(config))
@@ -221,9 +214,7 @@ def test_a_hub_that_does_not_answer_gives_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UnmaskError) as error:
         load("GSAI-ML/LLaDA-8B-Instruct")
-    assert str(error.value).startswith(
-        "GSAI-ML/LLaDA-8B-Instruct: no such folder, and the hub did not give it"
-    )
+    assert str(error.value).startswith("GSAI-ML/LLaDA-8B-Instruct: no such folder, and the hub did not give it")
     assert "\n" not in str(error.value)
 
 
@@ -236,9 +227,7 @@ def test_a_downloaded_model_keeps_its_name_and_where_its_authors_code_is(
     model, tokenizer = load("owner/model")
     assert model.name_or_path == "owner/model"
     save(model, tokenizer, tmp_path / "saved")
-    assert config_of(tmp_path / "saved")["auto_map"] == {
-        "AutoModel": "owner/model--modeling_llada.LLaDAModelLM"
-    }
+    assert config_of(tmp_path / "saved")["auto_map"] == {"AutoModel": "owner/model--modeling_llada.LLaDAModelLM"}
 
 
 def test_an_unknown_dtype_is_named() -> None:
@@ -259,9 +248,7 @@ def test_a_model_without_a_tokenizer_is_refused() -> None:
         load(golden_model("llada_mha"))
 
 
-def test_saving_replaces_an_earlier_save_and_nothing_else(
-    model_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_saving_replaces_an_earlier_save_and_nothing_else(model_folder: Callable[[str], Path], tmp_path: Path) -> None:
     model, tokenizer = load(model_folder("llada"))
     target = tmp_path / "deep" / "target"
     save(model, tokenizer, target)
@@ -276,9 +263,7 @@ def test_saving_replaces_an_earlier_save_and_nothing_else(
         save(model, tokenizer, tmp_path / "mine" / "notes.txt")
 
 
-def test_an_interrupted_save_leaves_the_earlier_one(
-    model_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_an_interrupted_save_leaves_the_earlier_one(model_folder: Callable[[str], Path], tmp_path: Path) -> None:
     model, tokenizer = load(model_folder("llada"))
     save(model, tokenizer, tmp_path / "kept")
     before = weights(tmp_path / "kept")

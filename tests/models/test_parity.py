@@ -50,9 +50,7 @@ def test_padded_logits_match_the_authors_code_where_it_masks_keys(
 
 
 @torch.no_grad()
-def test_logits_after_a_revealed_prefix_match_the_authors_uncached_forward(
-    model: Denoiser, recorded_name: str
-) -> None:
+def test_logits_after_a_revealed_prefix_match_the_authors_uncached_forward(model: Denoiser, recorded_name: str) -> None:
     tensors, about = golden(f"parity/{recorded_name}")
     prefix = about["prefix_len"]
     ids = torch.cat((tensors["cache.full_ids"][:, :prefix], tensors["cache.suffix_ids"]), 1)
@@ -81,8 +79,6 @@ def test_half_precision_gives_nearly_the_same_logits(recorded_name: str, dtype: 
     model = load_model(golden_model(recorded_name), dtype=dtype)
     logits = model(case["leftpad.input_ids"], case["leftpad.attention_mask"]).logits
     assert logits.dtype == getattr(torch, dtype)
-    exact = load_model(golden_model(recorded_name))(
-        case["leftpad.input_ids"], case["leftpad.attention_mask"]
-    ).logits
+    exact = load_model(golden_model(recorded_name))(case["leftpad.input_ids"], case["leftpad.attention_mask"]).logits
     real = case["leftpad.attention_mask"].bool()
     assert (logits.float() - exact)[real].abs().mean() < 0.03 * exact.std()

@@ -28,9 +28,7 @@ def family(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_a_prompt_is_the_family_s_chat_up_to_the_answer(
-    family: str, tokenizer_folder: Callable[[str], Path]
-) -> None:
+def test_a_prompt_is_the_family_s_chat_up_to_the_answer(family: str, tokenizer_folder: Callable[[str], Path]) -> None:
     tokenizer = load_tokenizer(tokenizer_folder(family))
     ids = render_prompt(tokenizer, "the user")
     assert tokenizer.decode(ids) == EXPECTED[family]
@@ -85,9 +83,7 @@ def test_a_saved_tokenizer_is_the_same_again(
     assert again.all_special_tokens == tokenizer.all_special_tokens
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     # What transformers 4 reads: a class that it has, no code that is not there, its name for further tokens.
-    assert (
-        settings["tokenizer_class"] == {"llada": "PreTrainedTokenizerFast", "dream": "Qwen2Tokenizer"}[family]
-    )
+    assert settings["tokenizer_class"] == {"llada": "PreTrainedTokenizerFast", "dream": "Qwen2Tokenizer"}[family]
     assert "auto_map" not in settings
     assert "additional_special_tokens" in settings and "chat_template" in settings
 

@@ -12,7 +12,13 @@ def test_hand_computed_clipping() -> None:
     expected = -torch.tensor([2.0, 1.3, -1.5, 0.5, -0.8]).double()
     logprob = ratio.log()
     torch.testing.assert_close(clipped_surrogate(logprob, torch.zeros_like(ratio), advantage, **CLIP), expected)
-    assert clipped(logprob, torch.zeros_like(ratio), advantage, **CLIP).tolist() == [False, True, False, False, True]
+    assert clipped(logprob, torch.zeros_like(ratio), advantage, **CLIP).tolist() == [
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_clipped_tokens_have_no_gradient_and_others_the_ratio_times_advantage() -> None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers import gradients, make_prompts, policy_gradient
 from torch import Tensor, nn
 
 import unmask.replay.engine as engine
-from helpers import gradients, make_prompts, policy_gradient
 from unmask.decoding import Decoding, Rollout, sample
 from unmask.objectives import clipped_surrogate
 from unmask.randomness import derive
@@ -152,9 +152,12 @@ def test_responses_that_meet_in_a_state_run_it_once(make_model: Callable) -> Non
 
 
 def test_merged_credit_gives_the_same_clipped_loss(make_model: Callable) -> None:
-    """ℓ(ρ, A) is homogeneous, so a state's loss from the sums of positive and negative credit is the sum of its parts."""
+    """ℓ(ρ, A) is homogeneous: the sums of positive and of negative credit give the loss of their parts."""
     generator = torch.Generator().manual_seed(0)
-    advantage, ratio = torch.randn(50, generator=generator).double(), torch.tensor([0.5, 0.9, 1.0, 1.1, 1.6]).double()
+    advantage, ratio = (
+        torch.randn(50, generator=generator).double(),
+        torch.tensor([0.5, 0.9, 1.0, 1.1, 1.6]).double(),
+    )
     parts = torch.stack([advantage.clamp(min=0).sum(), advantage.clamp(max=0).sum()])
     for logprob in ratio.log():
         clip = {"clip_low": 0.2, "clip_high": 0.3}

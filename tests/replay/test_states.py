@@ -32,7 +32,13 @@ def test_tokens_revealed_together_share_a_state_that_shows_what_came_before() ->
     assert states.visible.int().tolist() == [[0, 0, 0, 0], [0, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 0]]
     assert states.state.tolist() == [0, 0, 1, 2, 3]
     assert states.position.tolist() == [1, 2, 0, 1, 3]
-    assert states.credit.sum(-1).tolist() == [2, 3, 1, 5, 7]  # a given token is never scored, whatever its credit
+    assert states.credit.sum(-1).tolist() == [
+        2,
+        3,
+        1,
+        5,
+        7,
+    ]  # a given token is never scored, whatever its credit
     assert states.item.tolist() == [[2, 0, 1, -1], [-1, 3, -1, 4]]
     assert (states.replayed_states, states.replayed_tokens) == (4, 5)
 
@@ -48,7 +54,9 @@ def test_the_same_tokens_in_another_prompt_are_another_state() -> None:
 def test_a_visible_mask_token_is_not_a_hidden_position() -> None:
     """A model may write the mask token; a state that shows it differs from one in which the position is still open."""
     rollout = replace(
-        make_rollout([[0, 1, 2], [2, 0, 1]]), response_ids=torch.tensor([[1, 6, 7], [6, 1, 7]]), prompt=torch.tensor([0, 0])
+        make_rollout([[0, 1, 2], [2, 0, 1]]),
+        response_ids=torch.tensor([[1, 6, 7], [6, 1, 7]]),
+        prompt=torch.tensor([0, 0]),
     )
     states = reveal_states(rollout, torch.ones(2, 3, 1))
     assert len(states) == 5  # only the fully masked start is shared

@@ -6,7 +6,7 @@ from unmask.errors import UnmaskError
 from unmask.runs import train
 from unmask.tasks import CustomTaskSettings
 
-PARITY = '''
+PARITY = """
 import unmask
 
 class Parity(unmask.Task):
@@ -17,13 +17,18 @@ class Parity(unmask.Task):
     def reward(self, example, response): return float(response == str(example["bits"].count("1") % 2))
 
 class NotATask: pass
-'''
+"""
 
 
 def test_a_class_in_the_users_folder_is_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my_parity.py").write_text(PARITY)
-    overrides = ["task={name: 'my_parity:Parity'}", "decoding.length=1", "trainer.steps=2", "evaluation.decoding.length=1"]
+    overrides = [
+        "task={name: 'my_parity:Parity'}",
+        "decoding.length=1",
+        "trainer.steps=2",
+        "evaluation.decoding.length=1",
+    ]
     result = train("tiny/justgrpo", [*overrides, "trainer.prompts_per_step=4"])
     assert result.evaluations and (result.run / "recipe.yaml").read_text().count("my_parity:Parity") == 1
     with pytest.raises(UnmaskError, match=r"my_parity has no Paritee; did you mean Parity\?"):

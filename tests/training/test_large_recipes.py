@@ -1,4 +1,4 @@
-"""The recipes for 8B models, two steps each on a checkpoint of the released layout with small dimensions, then resumed."""
+"""The recipes for 8B models, two steps each on a small checkpoint in the released layout, then resumed."""
 
 from pathlib import Path
 

@@ -13,9 +13,9 @@ import unmask
 from unmask.algorithms import ForkGRPO
 from unmask.config import load_recipe
 from unmask.errors import UnmaskError
+from unmask.runs import resume, train
 from unmask.tasks import Sudoku
 from unmask.training.recipe import Recipe
-from unmask.runs import resume, train
 
 KEYS = {
     "step", "reward/mean", "reward/std", "reward/solved", "tokens/generated", "tokens/generated_total",
@@ -89,7 +89,12 @@ def test_equal_rewards_skip_all_replay_and_leave_the_weights(
 
 
 def test_several_updates_on_one_rollout_start_at_ratio_one_and_then_clip(small: Callable) -> None:
-    more = ["trainer.steps=1", "evaluation.every=0", "trainer.updates_per_rollout=3", "optimizer.learning_rate=3e-2"]
+    more = [
+        "trainer.steps=1",
+        "evaluation.every=0",
+        "trainer.updates_per_rollout=3",
+        "optimizer.learning_rate=3e-2",
+    ]
     (step,) = train("tiny/forkgrpo", small("run", *more)).metrics
     assert step["policy/mismatch"] < 1e-5  # measured at the first update
     assert step["policy/clip_fraction"] > 0

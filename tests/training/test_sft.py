@@ -25,7 +25,10 @@ def test_half_the_masks_are_left_to_right_states_and_none_is_empty() -> None:
 def test_loss_is_the_mean_cross_entropy_of_masked_positions(make_model: Callable) -> None:
     model = make_model()
     generator = torch.Generator().manual_seed(0)
-    prompt, response = torch.randint(2, 8, (3, 4), generator=generator), torch.randint(2, 8, (3, 5), generator=generator)
+    prompt, response = (
+        torch.randint(2, 8, (3, 4), generator=generator),
+        torch.randint(2, 8, (3, 5), generator=generator),
+    )
     masked = torch.rand(3, 5, generator=generator) < 0.6
     loss = supervised_loss(model, prompt, torch.ones(3, 4, dtype=torch.bool), response, masked)
     logits = model(torch.cat([prompt, torch.where(masked, model.mask_token_id, response)], -1)).logits[:, 4:]
@@ -48,7 +51,13 @@ def test_a_solution_that_does_not_fit_is_an_error() -> None:
 
 
 def test_a_new_model_learns_and_its_folder_loads(tmp_path: Path) -> None:
-    overrides = ["sft.steps=30", "sft.batch=32", "evaluation.every=0", "model.scratch.layers=1", f"run.dir={tmp_path}/run"]
+    overrides = [
+        "sft.steps=30",
+        "sft.batch=32",
+        "evaluation.every=0",
+        "model.scratch.layers=1",
+        f"run.dir={tmp_path}/run",
+    ]
     result = supervise("tiny/sft", overrides)
     losses = [step["loss"] for step in result.metrics]
     assert len(losses) == 30 and sum(losses[-5:]) < 0.7 * sum(losses[:5])

@@ -1,4 +1,4 @@
-"""What an algorithm is to the trainer: something that collects experience and says which states to replay with what credit."""
+"""What an algorithm is to the trainer: it collects experience and says which states to replay with what credit."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -100,5 +100,3 @@ def check_left_to_right(algorithm: str, order: str, temperature: float) -> None:
 def spread(value: Tensor, rollout: Rollout) -> Tensor:
     """(B,) per response → (B, L) on its trainable tokens, exactly zero elsewhere."""
     return torch.where(rollout.trainable, value.unsqueeze(-1), torch.zeros_like(value).unsqueeze(-1))
-
-

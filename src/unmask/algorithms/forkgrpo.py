@@ -1,6 +1,7 @@
 """ForkGRPO: fork the rollout where the policy is unsure, and credit both the branches and the path that led there.
 
-    explore    M root responses; the first is the reference ȳ. In each window W_j the position where the reference's entropy
+    explore    M root responses; the first is the reference ȳ. In each window W_j the position where the reference's
+    entropy
                is highest becomes the fork a_j; from its state M fresh continuations are sampled. Not recursive.
     credit     in group j:         A_jm = (R_jm − μ_j) / (s_j + ε_A) for the newly generated tokens
                along the reference: A_j = α_j (V_{j+1} − V_j) for the tokens a_j .. a_{j+1}−1, V_j = μ_j, V_{K+1} = R(ȳ)
@@ -49,7 +50,9 @@ class ForkGRPOSettings(BaseModel):
         before = 0
         for first, last in self.windows:
             if not before < first <= last:
-                raise ValueError(f"windows={list(map(list, self.windows))}: each must be [first, last] after the one before")
+                raise ValueError(
+                    f"windows={list(map(list, self.windows))}: each must be [first, last] after the one before"
+                )
             before = last
         return self
 
@@ -94,9 +97,7 @@ class ForkGRPO:
         key = derive(prompts.key[prompt], branch, member)
         return actor.sample(prompts, prompt, key, prompt * (forks + 1) + branch, given_ids, is_given)
 
-    def _credit(
-        self, rollout: Rollout, reward: Tensor, reference: Tensor, fork: Tensor, actor: Actor
-    ) -> Experience:
+    def _credit(self, rollout: Rollout, reward: Tensor, reference: Tensor, fork: Tensor, actor: Actor) -> Experience:
         settings, (n, forks) = self.settings, fork.shape
         length = rollout.response_ids.shape[1]
         statistics = group_statistics(reward, rollout.group)

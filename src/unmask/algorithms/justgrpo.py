@@ -5,8 +5,8 @@
     replay     every reveal state of responses with A ≠ 0, its one token scored
     objective  −Σ_b Σ_i ℓ(ρ_i, A_b) / (L · n_valid), n_valid responses with A ≠ 0 over all prompts and workers
 
-METHODS "JustGRPO". The authors divide by n_valid + 1e-5 so as not to divide by zero; with no valid response there is nothing
-to replay here.
+METHODS "JustGRPO". The authors divide by n_valid + 1e-5 so as not to divide by zero; with no valid response there
+is nothing to replay here.
 """
 
 from typing import Literal

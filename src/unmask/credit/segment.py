@@ -21,7 +21,13 @@ class SegmentCredit:
 
 
 def segment_credit(
-    value: Tensor, terminal: Tensor, count: Tensor, *, reward_range: float, eps: float = 1e-12, shrink: bool = True
+    value: Tensor,
+    terminal: Tensor,
+    count: Tensor,
+    *,
+    reward_range: float,
+    eps: float = 1e-12,
+    shrink: bool = True,
 ) -> SegmentCredit:
     """Segment advantages from values at the fork states.
 

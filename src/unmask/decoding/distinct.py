@@ -1,7 +1,7 @@
 """Equal rows found, so that nothing is computed twice.
 
-Responses to one prompt share states: all of them start from the fully masked one, and go on sharing for as long as they reveal
-the same tokens. A state's logits are the same for every row in it, so it is enough to run it once.
+Responses to one prompt share states: all of them start from the fully masked one, and go on sharing for as long as
+they reveal the same tokens. A state's logits are the same for every row in it, so it is enough to run it once.
 """
 
 import torch
@@ -17,8 +17,8 @@ def distinct_rows(x: Tensor) -> tuple[Tensor, Tensor]:
         x: (R, W) int64.
 
     Returns:
-        first (U,): where each distinct row occurs first, ascending; which (R,): the row of `first` that each row equals,
-        so that `x[first][which]` is `x`.
+        first (U,): where each distinct row occurs first, ascending; which (R,): the row of `first` that each row
+        equals, so that `x[first][which]` is `x`.
     """
     # a 64-bit linear hash finds candidates far faster than comparing rows; the assertion makes the result exact
     weights = derive(torch.arange(x.shape[1], device=x.device), 0)

@@ -3,7 +3,8 @@
 A response of length L is filled in blocks from left to right; inside the current block an order picks positions:
 
 - `left_to_right`  the next position, whatever the model thinks: the exact sequential policy of JustGRPO and ForkGRPO.
-- `static`         the most confident positions, as many as the step's share of the block (LLaDA's low-confidence remasking).
+- `static`         the most confident positions, as many as the step's share of the block (LLaDA's low-confidence
+  remasking).
 - `dynamic`        every position at least `threshold` confident, or the single most confident one if none is.
 
 Everything here works on rows that are at different stages: nothing but the row's own `revealed` and `step` counts.
@@ -73,7 +74,8 @@ def candidates(revealed: Tensor, block: int) -> tuple[Tensor, Tensor]:
         block: tokens in a block.
 
     Returns:
-        position (A, S) int64, ascending in a row and padded with a repeated position; is_masked (A, S) bool, false on padding.
+        position (A, S) int64, ascending in a row and padded with a repeated position; is_masked (A, S) bool, false
+        on padding.
     """
     first = (~revealed).int().argmax(-1, keepdim=True)  # (A, 1)
     if block == 1:

@@ -23,7 +23,7 @@ class Rollout:
     reveal_step: Tensor
     """(B, L) int64: the decoding step that revealed the position, counted per row from 0; −1 = given."""
     logprob: Tensor
-    """(B, L) log-probability of the token in the state where it was revealed, at the sampling temperature; 0 where given."""
+    """(B, L) log-probability of the token in its reveal state, at the sampling temperature; 0 where given."""
     entropy: Tensor
     """(B, L) entropy in nats of the distribution the token was drawn from; 0 where given."""
     prompt: Tensor
@@ -31,7 +31,7 @@ class Rollout:
     group: Tensor
     """(B,) int64: rows that started from the same state share a group, 0..G−1."""
     row_forwards: int
-    """Rows that went through the model, summed over forward passes: the cost of sampling. Rows in one state count once."""
+    """Rows that went through the model, over all forward passes: the cost of sampling. Rows in one state count once."""
 
     @property
     def tokens_generated(self) -> int:

@@ -1,9 +1,10 @@
 """The one loop that reveals. Rows of different prompts, lengths and stages share a batch.
 
-Each turn takes the rows in flight through the model once, scores only the candidates of each row's current block, draws a
-token for each, and reveals those that the order chooses. A finished row leaves the batch and a waiting one takes its place,
-so full batches last to the end and nothing is computed for rows that are done; rows in the same state are run once. Every draw is a function of the row's own
-key, the step and the position (see `randomness`): a row's tokens do not depend on its neighbours.
+Each turn takes the rows in flight through the model once, scores only the candidates of each row's current block,
+draws a token for each, and reveals those that the order chooses. A finished row leaves the batch and a waiting one
+takes its place, so full batches last to the end and nothing is computed for rows that are done; rows in the same
+state are run once. Every draw is a function of the row's own key, the step and the position (see `randomness`): a
+row's tokens do not depend on its neighbours.
 """
 
 import torch
@@ -41,7 +42,15 @@ def decode(
     key = torch.randint(2**62, (rows,), generator=generator)
     row = torch.arange(rows)
     return sample(
-        model, prompt_ids, prompt_mask, decoding, key, prompt=row, group=row, given_ids=given_ids, is_given=is_given
+        model,
+        prompt_ids,
+        prompt_mask,
+        decoding,
+        key,
+        prompt=row,
+        group=row,
+        given_ids=given_ids,
+        is_given=is_given,
     )
 
 
@@ -103,9 +112,9 @@ def sample(
         # rows of one prompt that have revealed the same tokens so far are one state
         first, which = distinct_rows(torch.cat([ids, scored, prompt[active].unsqueeze(-1)], dim=-1))
         row_forwards += len(first)
-        logits = model(
-            ids[first], None if attention is None else attention[first], scored=scored[first]
-        ).logits[which]  # (A, S, V)
+        logits = model(ids[first], None if attention is None else attention[first], scored=scored[first]).logits[
+            which
+        ]  # (A, S, V)
         draw = uniform(key[active].unsqueeze(-1), step[active].unsqueeze(-1), position)
         token, token_logprob, token_entropy = draw_tokens(logits, decoding.temperature, draw)
 

@@ -53,30 +53,20 @@ def check_token_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
     """Mask, end and pad exist, lie within the embedding and are what the tokenizer calls so."""
     embedded = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > embedded:
-        raise UnmaskError(
-            f"the tokenizer has {len(tokenizer)} tokens, the model's embedding only {embedded} rows"
-        )
+        raise UnmaskError(f"the tokenizer has {len(tokenizer)} tokens, the model's embedding only {embedded} rows")
     mask, end, pad = model.mask_token_id, model.end_token_id, model.pad_token_id
     for key, value in (("mask_token_id", mask), ("eos_token_id", end), ("pad_token_id", pad)):
         if not 0 <= value < embedded:
-            raise UnmaskError(
-                f"config.json: {key} {value} lies outside the embedding, which has {embedded} rows"
-            )
+            raise UnmaskError(f"config.json: {key} {value} lies outside the embedding, which has {embedded} rows")
         if tokenizer.convert_ids_to_tokens(value) is None:
-            raise UnmaskError(
-                f"config.json: {key} {value} is no token of the tokenizer, which has {len(tokenizer)}"
-            )
+            raise UnmaskError(f"config.json: {key} {value} is no token of the tokenizer, which has {len(tokenizer)}")
     if mask in (end, pad):
-        raise UnmaskError(
-            f"config.json: mask_token_id {mask} is also the end or pad token; it must be one of its own"
-        )
+        raise UnmaskError(f"config.json: mask_token_id {mask} is also the end or pad token; it must be one of its own")
     if tokenizer.mask_token_id is not None:
         _agree("mask_token_id", mask, tokenizer.mask_token_id, tokenizer)
     elif mask not in tokenizer.added_tokens_decoder:
         token = tokenizer.convert_ids_to_tokens(mask)
-        raise UnmaskError(
-            f"config.json: mask_token_id {mask} is the ordinary token {token!r}, not a mask token"
-        )
+        raise UnmaskError(f"config.json: mask_token_id {mask} is the ordinary token {token!r}, not a mask token")
     # A chat tokenizer may end at the turn where the model's config ends at the text.
     if tokenizer.eos_token_id is not None and tokenizer.eos_token not in END_OF_TURN:
         _agree("eos_token_id", end, tokenizer.eos_token_id, tokenizer)
@@ -87,9 +77,7 @@ def check_token_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
 def _agree(key: str, in_config: int, in_tokenizer: int, tokenizer: PreTrainedTokenizerBase) -> None:
     if in_config != in_tokenizer:
         token = tokenizer.convert_ids_to_tokens(in_tokenizer)
-        raise UnmaskError(
-            f"config.json: {key} is {in_config}, but the tokenizer's is {in_tokenizer} ({token!r})"
-        )
+        raise UnmaskError(f"config.json: {key} is {in_config}, but the tokenizer's is {in_tokenizer} ({token!r})")
 
 
 def check_logits(model: Any, probe: Tensor) -> None:
@@ -101,9 +89,7 @@ def check_logits(model: Any, probe: Tensor) -> None:
     """
     plain = model(probe).logits[0].float()  # (T, V)
     if not torch.isfinite(plain).all():
-        raise UnmaskError(
-            "the model gives logits that are not finite; a corrupt checkpoint, or too narrow a dtype"
-        )
+        raise UnmaskError("the model gives logits that are not finite; a corrupt checkpoint, or too narrow a dtype")
     # Everything is measured against the spread of the logits; half precision rounds by a hundredth.
     scale = plain.std()
     is_half = model.get_input_embeddings().weight.element_size() == 2
@@ -114,22 +100,16 @@ def check_logits(model: Any, probe: Tensor) -> None:
     early = slice(0, LENGTH // 2)
     both = model(torch.cat((probe, edited))).logits.float()  # one batch, so that rounding is the same
     if (both[0, early] - both[1, early]).abs().mean() <= scale * (1e-3 if is_half else 1e-5):
-        raise UnmaskError(
-            "attention is causal: later tokens do not change earlier predictions; not a diffusion model"
-        )
+        raise UnmaskError("attention is causal: later tokens do not change earlier predictions; not a diffusion model")
 
     scored = torch.tensor([[LENGTH - 1, 0, LENGTH // 2]], device=probe.device)
     if (model(probe, scored=scored).logits[0].float() - plain[scored[0]]).abs().mean() > allowed:
-        raise UnmaskError(
-            "logits of scored positions differ from those of a full forward at the same positions"
-        )
+        raise UnmaskError("logits of scored positions differ from those of a full forward at the same positions")
 
     pads = probe.new_full((1, PADS), model.pad_token_id)
     real = torch.ones_like(probe)
     padded = torch.cat((torch.cat((pads, probe), 1), torch.cat((probe, pads), 1)))
-    mask = torch.cat(
-        (torch.cat((real.new_zeros(1, PADS), real), 1), torch.cat((real, real.new_zeros(1, PADS)), 1))
-    )
+    mask = torch.cat((torch.cat((real.new_zeros(1, PADS), real), 1), torch.cat((real, real.new_zeros(1, PADS)), 1)))
     left, right = model(padded, mask).logits.float()
     for side, logits in (("left", left[PADS:]), ("right", right[:-PADS])):
         if (logits - plain).abs().mean() > allowed:

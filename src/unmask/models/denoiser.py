@@ -147,9 +147,7 @@ class Denoiser(PreTrainedModel):
     def _token_id(self, key: str) -> int:
         value = getattr(self.config, key, None)
         if not isinstance(value, int):
-            raise UnmaskError(
-                f"config of {self.name_or_path or self.family}: {key} is {value!r}; a token id is needed"
-            )
+            raise UnmaskError(f"config of {self.name_or_path or self.family}: {key} is {value!r}; a token id is needed")
         return value
 
     # Memory against time

@@ -71,9 +71,7 @@ def stored_tensors(folder: Path, name: str) -> dict[str, StoredTensor]:
                 for key in tensors.keys():  # noqa: SIM118 (not a mapping)
                     found[key] = StoredTensor(path, tuple(tensors.get_slice(key).get_shape()))
         except SafetensorError as error:
-            raise UnmaskError(
-                f"{name}: {file} is not a readable safetensors file: {one_line(error)}"
-            ) from error
+            raise UnmaskError(f"{name}: {file} is not a readable safetensors file: {one_line(error)}") from error
     return found
 
 
@@ -91,9 +89,7 @@ def replaced_folder(folder: Path, kind_files: tuple[str, ...]) -> Iterator[Path]
     if not is_empty and not any((folder / file).is_file() for file in kind_files):
         raise UnmaskError(f"{folder}: holds other files; give a new folder to save into")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial, old = (
-        folder.with_name(f".{folder.name}.{suffix}-{os.getpid()}") for suffix in ("partial", "old")
-    )
+    partial, old = (folder.with_name(f".{folder.name}.{suffix}-{os.getpid()}") for suffix in ("partial", "old"))
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:

@@ -104,9 +104,7 @@ def _load_model(folder: Path, name: str, *, dtype: str, device: str | None) -> D
     except UnmaskError as error:
         raise UnmaskError(f"{name}: {error}") from error
     except Exception as error:  # a border: any nonsense in config.json
-        raise UnmaskError(
-            f"{name}: config.json does not describe a {kind} model: {one_line(error)}"
-        ) from error
+        raise UnmaskError(f"{name}: config.json does not describe a {kind} model: {one_line(error)}") from error
     if is_downloaded and hasattr(config, "auto_map"):
         # As transformers writes it: where the authors' code is, for a copy saved elsewhere.
         config.auto_map = {
@@ -183,9 +181,7 @@ def _fill(model: Denoiser, folder: Path, name: str, dtype: torch.dtype, device: 
             )
     for key, tensor in stored.items():
         if key not in expected:
-            raise UnmaskError(
-                f"{name}: tensor {key} in {tensor.file.name} belongs to no layer that config.json names"
-            )
+            raise UnmaskError(f"{name}: tensor {key} in {tensor.file.name} belongs to no layer that config.json names")
     model.to(dtype=dtype)  # type: ignore[call-arg] # wrapped without its signature
     model.to_empty(device=device)
     model.tie_weights()
@@ -200,9 +196,7 @@ def _fill(model: Denoiser, folder: Path, name: str, dtype: torch.dtype, device: 
 def _load_adapter(folder: Path, name: str, *, dtype: str, device: str | None) -> PeftModel:
     base = read_json(folder / "adapter_config.json", name).get("base_model_name_or_path")
     if not base:
-        raise UnmaskError(
-            f"{name}: adapter_config.json: base_model_name_or_path is empty; name the base model there"
-        )
+        raise UnmaskError(f"{name}: adapter_config.json: base_model_name_or_path is empty; name the base model there")
     try:
         model = load_model(base, dtype=dtype, device=device)
     except UnmaskError as error:

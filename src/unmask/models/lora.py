@@ -58,9 +58,7 @@ def add_lora(model: Denoiser | PeftModel, settings: LoraSettings) -> PeftModel:
     for target in targets:
         if target not in known:
             listed = ", ".join(known)
-            raise UnmaskError(
-                f"lora.targets: {target} matches no layer of this {model.family} model; it has {listed}"
-            )
+            raise UnmaskError(f"lora.targets: {target} matches no layer of this {model.family} model; it has {listed}")
     head = model.get_output_embeddings()
     config = LoraConfig(
         r=settings.rank,
@@ -78,8 +76,6 @@ def add_lora(model: Denoiser | PeftModel, settings: LoraSettings) -> PeftModel:
 def reference(model: Denoiser | PeftModel) -> Iterator[PeftModel]:
     """The model without its adapter, for as long as the context lasts: the reference policy of a LoRA run."""
     if not isinstance(model, PeftModel):
-        raise UnmaskError(
-            "a model without an adapter is its own reference only before training; keep a frozen copy"
-        )
+        raise UnmaskError("a model without an adapter is its own reference only before training; keep a frozen copy")
     with model.disable_adapter():
         yield model

@@ -20,8 +20,8 @@ class ObjectiveSettings(BaseModel):
 def clipped_surrogate(logprob: Tensor, old: Tensor, advantage: Tensor, *, clip_low: float, clip_high: float) -> Tensor:
     """Per-token loss −min(ρA, clip(ρ, 1−ε_lo, 1+ε_hi)·A) with ρ = exp(logprob − old).
 
-    Not summed and not masked: the caller owns the normaliser. A = 0 gives loss and gradient exactly 0 (finite ρ), and the
-    loss is homogeneous: a non-negative weight may be multiplied into A.
+    Not summed and not masked: the caller owns the normaliser. A = 0 gives loss and gradient exactly 0 (finite ρ),
+    and the loss is homogeneous: a non-negative weight may be multiplied into A.
 
     Args:
         logprob, old, advantage: of one broadcastable shape.

@@ -1,9 +1,10 @@
 """The replay engine: log-probabilities of exactly the scored positions, and their gradients, in bounded memory.
 
-States are packed into micro-batches by a token budget. The denoiser runs its last layer and head only at scored positions,
-and the head in chunks, so that the N × V matrix of logits is never whole. Gradients are added up over micro-batches and equal
-those of one big batch: a token-level loss is a sum over tokens, and for any other loss `accumulate_joint` first scores
-without gradients, differentiates the loss with respect to the log-probabilities, and replays with these coefficients.
+States are packed into micro-batches by a token budget. The denoiser runs its last layer and head only at scored
+positions, and the head in chunks, so that the N × V matrix of logits is never whole. Gradients are added up over
+micro-batches and equal those of one big batch: a token-level loss is a sum over tokens, and for any other loss
+`accumulate_joint` first scores without gradients, differentiates the loss with respect to the log-probabilities,
+and replays with these coefficients.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from unmask.randomness import name_seed
 from unmask.replay.states import States
 
 TokenLoss = Callable[[Tensor, Tensor], Tensor]
-"""(log-probabilities (n,), their numbers (n,) among the N scored positions) → scalar: these tokens' part of the loss."""
+"""(log-probabilities (n,), their numbers (n,) among the N scored tokens) → scalar: these tokens' part of the loss."""
 
 HEAD_CHUNK = 2**25
 """Logits held at a time, in elements; 128 MiB in float32."""
@@ -36,7 +37,13 @@ class Replay:
     """
 
     def __init__(
-        self, model: nn.Module, rollout: Rollout, *, temperature: float, batch_tokens: int, dropout_seed: int = 0
+        self,
+        model: nn.Module,
+        rollout: Rollout,
+        *,
+        temperature: float,
+        batch_tokens: int,
+        dropout_seed: int = 0,
     ) -> None:
         self.model = model
         self.rollout = rollout
@@ -71,7 +78,7 @@ class Replay:
         return logprob, total
 
     def accumulate_joint(self, states: States, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """As `accumulate`, for any differentiable loss of all N log-probabilities, e.g. one of sequence-level ratios."""
+        """As `accumulate`, for any differentiable loss of all N log-probabilities, e.g. of sequence-level ratios."""
         logprob = self.score(states).requires_grad_()
         value = loss(logprob)
         (coefficient,) = torch.autograd.grad(value, logprob)
@@ -111,7 +118,7 @@ class Replay:
         return token_logprob(self.model, hidden[place_row, column], at, token, self.temperature), number
 
     def _batches(self, states: States) -> Iterator[Tensor]:
-        """Index tensors of micro-batches; states of like prompt length and like count together, so little is padding."""
+        """Indices of micro-batches; states of like prompt length and like count together, so little is padding."""
         if len(states) == 0:
             return
         length = self.rollout.prompt_ids.shape[1] + self.rollout.response_ids.shape[1]

@@ -32,7 +32,7 @@ class States:
     item: Tensor
     """(B, L) int64: the number, 0..N−1, under which each token of the rollout is scored; −1 = it is not."""
     replayed_states: int
-    """Reveal states with credit, counted for each response on its own: what replay stands for; `len` is what it runs."""
+    """Reveal states with credit, counted for each response on its own; `len` counts those that are run."""
     replayed_tokens: int
     """Tokens with credit, counted for each response on its own."""
 

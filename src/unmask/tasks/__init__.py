@@ -1,7 +1,8 @@
 """What is asked and how an answer is judged.
 
-`task.py` is the interface; every other file is one task, with its settings. To add one: subclass `Task`, give its settings a `name`
-and a `build`, and add a line to `TASKS`; or leave this package alone and name a class of your own in the recipe (`custom.py`).
+`task.py` is the interface; every other file is one task, with its settings. To add one: subclass `Task`, give its
+settings a `name` and a `build`, and add a line to `TASKS`; or leave this package alone and name a class of your own
+in the recipe (`custom.py`).
 """
 
 from typing import Annotated
@@ -22,7 +23,8 @@ def _kind(settings: object) -> str | None:
 
 
 TaskSettings = Annotated[
-    Annotated[SudokuSettings, Tag("sudoku")] | Annotated[CustomTaskSettings, Tag("module:Class")], Discriminator(_kind)
+    Annotated[SudokuSettings, Tag("sudoku")] | Annotated[CustomTaskSettings, Tag("module:Class")],
+    Discriminator(_kind),
 ]
 """The `task` section of a recipe."""
 

@@ -34,7 +34,9 @@ class CustomTaskSettings(BaseModel):
             raise UnmaskError(f"task.name={self.name}: there is no module {module_name} here or installed") from error
         found = getattr(module, class_name, None)
         if found is None:
-            classes = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Task)]
+            classes = [
+                key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Task)
+            ]
             raise UnmaskError(f"task.name={self.name}: {module_name} has no {class_name}{nearest(class_name, classes)}")
         if not (isinstance(found, type) and issubclass(found, Task)):
             raise UnmaskError(f"task.name={self.name}: {class_name} is not a subclass of unmask.Task")

@@ -1,8 +1,8 @@
 """4×4 sudoku, the planning task of the dLLM papers, made on demand.
 
-A puzzle is a solved grid with 8 to 12 cells blanked; an answer is right when it is a solved grid that keeps every clue, also
-when it is not the grid the puzzle was made from. There are only 288 solved grids: 48 of them are kept for evaluation alone,
-so neither supervised nor reinforcement learning ever sees a puzzle made from one of those.
+A puzzle is a solved grid with 8 to 12 cells blanked; an answer is right when it is a solved grid that keeps every
+clue, also when it is not the grid the puzzle was made from. There are only 288 solved grids: 48 of them are kept
+for evaluation alone, so neither supervised nor reinforcement learning ever sees a puzzle made from one of those.
 """
 
 import random
@@ -50,8 +50,9 @@ class Sudoku(Task):
     """Rows read left to right, top to bottom; `0` is a blank: `3102200002100320=` → `3142243142131324`."""
 
     instruction = (
-        "Solve this 4x4 sudoku: each row, column and 2x2 box must hold 1, 2, 3 and 4 once. The 16 cells are given row by row, "
-        "0 is blank. Answer with the 16 digits of the solved grid inside <answer></answer>.\n"
+        "Solve this 4x4 sudoku: each row, column and 2x2 box must hold 1, 2, 3 and 4 once. "
+        "The 16 cells are given row by row, 0 is blank. "
+        "Answer with the 16 digits of the solved grid inside <answer></answer>.\n"
     )
 
     response_length = 16
@@ -89,7 +90,7 @@ class Sudoku(Task):
 
 
 class Puzzles(Sequence[Example]):
-    """Puzzle `index` depends on the set's name and the index alone, so sets of different sizes agree where both reach."""
+    """Puzzle `index` depends on the set's name and the index alone, so a larger set begins like a smaller one."""
 
     def __init__(self, name: str, grids: Sequence[str], size: int, settings: SudokuSettings) -> None:
         self.name, self.grids, self.size, self.settings = name, grids, size, settings

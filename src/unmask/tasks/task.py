@@ -29,7 +29,7 @@ class Task(ABC):
     """Said before the prompt to a model that was tuned for chat; plain models see the prompt alone."""
 
     response_length: int = 256
-    """Tokens of an answer of a plain model, which does not reason aloud; what `unmask eval` and `sample` decode by default."""
+    """Tokens of an answer without reasoning: what is decoded by default from a model without a chat template."""
 
     line_width: int | None = None
     """Tokens in a line when an answer is shown while it is revealed; none writes them on."""

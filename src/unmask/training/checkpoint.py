@@ -1,8 +1,8 @@
 """Checkpoints: everything a run needs to go on bit for bit, in a folder that `unmask eval` can load as a model.
 
-`step-000100/` holds the model (or adapter) with its tokenizer, `optimizer.pt`, and `state.json` with the step, the token count
-and a digest of the recipe. Random streams and the data position are functions of seed and step, so they need no file.
-A checkpoint is written under a temporary name and renamed: it is there whole or not at all.
+`step-000100/` holds the model (or adapter) with its tokenizer, `optimizer.pt`, and `state.json` with the step, the
+token count and a digest of the recipe. Random streams and the data position are functions of seed and step, so they
+need no file. A checkpoint is written under a temporary name and renamed: it is there whole or not at all.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from unmask.training.recipe import Recipe
 from unmask.errors import UnmaskError
 from unmask.models import save
+from unmask.training.recipe import Recipe
 
 # what may change between a checkpoint and its continuation without changing any number of the steps in between
 _FREE = {"run": True, "evaluation": True, "trainer": {"steps", "checkpoint_every", "samples_per_step"}}
@@ -80,7 +80,9 @@ def read_state(folder: Path, recipe: Recipe) -> dict[str, Any]:
     try:
         state = json.loads((folder / "state.json").read_text())
     except (OSError, json.JSONDecodeError) as error:
-        raise UnmaskError(f"{folder / 'state.json'}: cannot be read; remove this checkpoint to resume from the one before") from error
+        raise UnmaskError(
+            f"{folder / 'state.json'}: cannot be read; remove this checkpoint to resume from the one before"
+        ) from error
     if state["recipe"] != recipe_digest(recipe):
         raise UnmaskError(
             f"{folder}: written under another recipe than {folder.parents[1] / 'recipe.yaml'}; "

@@ -38,9 +38,7 @@ def replace_text(path: Path, text: str) -> None:
     os.replace(partial, path)
 
 
-def write_samples(
-    path: Path, task: Task, tokenizer: Any, prompts: Prompts, experience: Experience, count: int
-) -> None:
+def write_samples(path: Path, task: Task, tokenizer: Any, prompts: Prompts, experience: Experience, count: int) -> None:
     """Write `count` rollouts, spread over the batch: prompt, response, reward, per-token advantage and reveal step."""
     rollout = experience.rollout
     rows = range(0, len(experience.reward), max(1, len(experience.reward) // max(count, 1)))[:count]

@@ -56,7 +56,9 @@ def optimizer_step(optimizer: torch.optim.AdamW, settings: OptimizerSettings, st
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     norm = nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm).item()
     if not math.isfinite(norm):
-        raise UnmaskError(f"step {step}: the gradient norm is {norm}; lower optimizer.learning_rate or check the rewards")
+        raise UnmaskError(
+            f"step {step}: the gradient norm is {norm}; lower optimizer.learning_rate or check the rewards"
+        )
     for group in optimizer.param_groups:
         group["lr"] = settings.learning_rate * min(1.0, step / (settings.warmup_steps + 1))
     optimizer.step()

@@ -1,6 +1,7 @@
 """Recipe: the settings of all parts of a run put together and checked against one another.
 
-Each part keeps its own settings next to what they configure. Reading YAML, and errors for people, are `unmask.config`'s.
+Each part keeps its own settings next to what they configure. Reading YAML, and errors for people, are
+`unmask.config`'s.
 """
 
 from typing import Annotated, Literal, Self

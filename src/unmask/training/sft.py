@@ -1,8 +1,8 @@
 """Masked-diffusion supervised fine-tuning, also used to train the tiny model from nothing.
 
-Half of a batch's responses are masked at random (each position with the row's own probability t ~ U(0, 1), as in LLaDA),
-half are left-to-right states (a prefix is visible, the rest masked), so that the model is at home in the states both kinds of
-decoding visit. The loss is the mean cross-entropy over masked positions.
+Half of a batch's responses are masked at random (each position with the row's own probability t ~ U(0, 1), as in
+LLaDA), half are left-to-right states (a prefix is visible, the rest masked), so that the model is at home in the
+states both kinds of decoding visit. The loss is the mean cross-entropy over masked positions.
 """
 
 import time
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from unmask.errors import UnmaskError
 from unmask.randomness import stream
 from unmask.tasks import Task
-from unmask.tasks.rendering import prompt_tokens, left_pad
+from unmask.tasks.rendering import left_pad, prompt_tokens
 from unmask.training.optimizer import OptimizerSettings, build_optimizer, optimizer_step
 
 
@@ -35,7 +35,9 @@ class SftSettings(BaseModel):
     """Share of a batch that is masked from a position to the end; the rest is masked at random."""
 
 
-def supervised_loss(model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, response_ids: Tensor, masked: Tensor) -> Tensor:
+def supervised_loss(
+    model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, response_ids: Tensor, masked: Tensor
+) -> Tensor:
     """Mean cross-entropy over masked response positions.
 
     Args:
@@ -47,7 +49,9 @@ def supervised_loss(model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, r
     attention = None if prompt_mask.all() else torch.cat([prompt_mask, torch.ones_like(masked)], dim=-1)
     hidden = model(torch.cat([prompt_ids, noisy], dim=-1), attention, return_hidden=True).hidden
     logits = model.head(hidden[:, prompt_ids.shape[1] :][masked])  # (N, V)
-    return nn.functional.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), response_ids[masked])
+    return nn.functional.cross_entropy(
+        logits.to(torch.promote_types(logits.dtype, torch.float32)), response_ids[masked]
+    )
 
 
 def draw_masks(rows: int, length: int, left_to_right: float, generator: torch.Generator) -> Tensor:
@@ -74,7 +78,9 @@ def supervised_batch(
         prompts.append(prompt_tokens(task, example, tokenizer))
         solution = tokenizer(task.solution(example), add_special_tokens=False).input_ids
         if len(solution) > settings.length:
-            raise UnmaskError(f"sft.length={settings.length}: solution {index} has {len(solution)} tokens; use a longer length")
+            raise UnmaskError(
+                f"sft.length={settings.length}: solution {index} has {len(solution)} tokens; use a longer length"
+            )
         responses.append(solution + [tokenizer.eos_token_id] * (settings.length - len(solution)))
     prompt_ids, prompt_mask = left_pad(prompts, tokenizer.pad_token_id)
     masked = draw_masks(settings.batch, settings.length, settings.left_to_right, generator)
@@ -103,5 +109,12 @@ def supervised_training(
         loss = supervised_loss(model, prompt_ids, prompt_mask, response_ids, masked)
         loss.backward()
         grad_norm = optimizer_step(optimizer, optimizer_settings, step)
-        report({"step": step, "loss": loss.item(), "grad_norm": grad_norm, "time/step": time.perf_counter() - began})
+        report(
+            {
+                "step": step,
+                "loss": loss.item(),
+                "grad_norm": grad_norm,
+                "time/step": time.perf_counter() - began,
+            }
+        )
     model.eval()

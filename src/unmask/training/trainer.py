@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from unmask.algorithms import ALGORITHMS, Experience, Prompts
-from unmask.training.recipe import Recipe
 from unmask.decoding import Rollout, sample
 from unmask.errors import UnmaskError
 from unmask.evaluation import Evaluation, evaluate
@@ -28,9 +27,10 @@ from unmask.training.checkpoint import read_state, save_checkpoint
 from unmask.training.distributed import World
 from unmask.training.metrics import MetricsFile, write_samples
 from unmask.training.optimizer import build_optimizer, optimizer_step
+from unmask.training.recipe import Recipe
 
 Listener = Callable[[dict[str, float], int], None]
-"""Called with the metrics of a step and the number of steps of the whole run; first with the step alone, before training."""
+"""Called with a step's metrics and the number of steps of the run; first, before training, with the step alone."""
 
 
 @dataclass
@@ -167,7 +167,13 @@ class Trainer:
                 "time/replay": time.perf_counter() - replay_began,
                 "time/step": time.perf_counter() - began,
             }
-            metrics = {"step": self.step, **self.describe(experience), **metrics, **experience.metrics, **seconds}
+            metrics = {
+                "step": self.step,
+                **self.describe(experience),
+                **metrics,
+                **experience.metrics,
+                **seconds,
+            }
             every = self.recipe.evaluation.every
             if every and (self.step % every == 0 or self.step == self.recipe.trainer.steps):
                 metrics["eval/accuracy"] = self.evaluate().accuracy
@@ -279,7 +285,11 @@ class Trainer:
         )
         if self.world.is_main:
             self.evaluations.write(
-                {"step": self.step, "accuracy": result.accuracy, "tokens/generated_total": self.tokens_generated}
+                {
+                    "step": self.step,
+                    "accuracy": result.accuracy,
+                    "tokens/generated_total": self.tokens_generated,
+                }
             )
         return result
 

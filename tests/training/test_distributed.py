@@ -1,0 +1,62 @@
+"""Two workers under torchrun compute what one does."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["tiny/forkgrpo", "tiny/justgrpo"])
+def test_two_workers_give_the_same_run_as_one(recipe: str, tmp_path: Path) -> None:
+    options = [
+        "trainer.steps=2",
+        "trainer.prompts_per_step=5",
+        "trainer.checkpoint_every=0",
+        "evaluation.every=0",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    for workers in (1, 2):
+        run = [f"run.dir={tmp_path / str(workers)}"]
+        launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={workers}"]
+        launcher += [f"--master-port={free_port()}", "-m", "unmask"]
+        command = [
+            *(launcher if workers > 1 else [sys.executable, "-m", "unmask"]),
+            "train",
+            recipe,
+            *options,
+            *run,
+        ]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    one, two = (
+        [json.loads(line) for line in (tmp_path / workers / "metrics.jsonl").read_text().splitlines()]
+        for workers in ("1", "2")
+    )
+    for alone, shared in zip(one, two, strict=True):
+        assert alone["tokens/generated"] == shared["tokens/generated"]
+        for key in (
+            "reward/mean",
+            "reward/std",
+            "reward/solved",
+            "groups/mixed",
+            "loss",
+            "grad_norm",
+            "entropy",
+        ):
+            assert shared[key] == pytest.approx(alone[key], rel=1e-4, abs=1e-6), key
+    weights = [load_file(tmp_path / w / "checkpoints" / "step-000002" / "model.safetensors") for w in ("1", "2")]
+    for name in weights[0]:
+        torch.testing.assert_close(weights[0][name], weights[1][name], rtol=0, atol=1e-5)
