@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
 
-from unmask.models import load
-from unmask.models.llada import LLaDAModelLM
+from unmask.models import Denoiser, load
+from unmask.models.llada import LLaDAConfig, LLaDAModelLM
 
 
 def medians(repeats: int, **contestants: Callable[[], object]) -> dict[str, float]:
@@ -27,14 +26,12 @@ def medians(repeats: int, **contestants: Callable[[], object]) -> dict[str, floa
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def tiny_model(vocabulary: int | None = None) -> nn.Module:
+def tiny_model(vocabulary: int | None = None) -> Denoiser:
     """The shipped model; with another vocabulary, its blocks between a wider embedding and head."""
     model, _ = load("tiny")
     if vocabulary is None:
         return model.eval()
-    config = type(model.config).from_dict(
-        {**model.config.to_dict(), "vocab_size": vocabulary, "embedding_size": vocabulary}
-    )
+    config = LLaDAConfig.from_dict({**model.config.to_dict(), "vocab_size": vocabulary, "embedding_size": vocabulary})
     torch.manual_seed(0)
     wide = LLaDAModelLM(config)
     own = wide.state_dict()

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 from common import medians, report, tiny_model
-from torch import Tensor, nn
+from torch import Tensor
 
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding, Rollout, sample
-from unmask.models import load
+from unmask.models import Denoiser, load
 from unmask.randomness import derive
 from unmask.replay import Replay, reveal_states
 from unmask.tasks import Sudoku
@@ -43,7 +43,7 @@ def rollouts() -> tuple[Rollout, Tensor]:
     return rollout, group_advantage(reward, prompt)
 
 
-def published(model: nn.Module, rollout: Rollout, advantage: Tensor) -> None:
+def published(model: Denoiser, rollout: Rollout, advantage: Tensor) -> None:
     """Gradients of −Σ A ρ, group by group, position by position."""
     for start in range(0, len(advantage), SIZE):
         rows = slice(start, start + SIZE)
@@ -58,17 +58,17 @@ def published(model: nn.Module, rollout: Rollout, advantage: Tensor) -> None:
             (-(ratio * advantage[rows]).sum()).backward()
 
 
-def ours(model: nn.Module, rollout: Rollout, advantage: Tensor) -> None:
+def ours(model: Denoiser, rollout: Rollout, advantage: Tensor) -> None:
     """The same gradients by the replay engine."""
     states = reveal_states(rollout, advantage[:, None, None].expand(-1, LENGTH, 1))
     replay = Replay(model, rollout, temperature=1.0, batch_tokens=4096)
     replay.accumulate(states, lambda logprob, number: -(states.credit[number, 0] * logprob).sum())
 
 
-def gradient_of(model: nn.Module, run: Callable[[], object]) -> Tensor:
+def gradient_of(model: Denoiser, run: Callable[[], object]) -> Tensor:
     model.zero_grad(set_to_none=True)
     run()
-    flat = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    flat = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
     model.zero_grad(set_to_none=True)
     return flat
 

@@ -22,6 +22,6 @@ def make_model() -> Callable[..., LLaDAModelLM]:
             for parameter in model.parameters():
                 if parameter.dim() > 1:
                     parameter.mul_(10.0)
-        return model.to(dtype).eval()
+        return model.to(dtype=dtype).eval()
 
     return make

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unmask.algorithms import Prompts
 from unmask.decoding import Decoding, Rollout, sample
+from unmask.models import Denoiser
 from unmask.replay import Replay, States
 
 
@@ -15,7 +16,7 @@ from unmask.replay import Replay, States
 class FixedActor:
     """Samples from a model and judges with a function of the rollout."""
 
-    model: nn.Module
+    model: Denoiser
     decoding: Decoding
     judge: Callable[[Rollout], Tensor]
     reward_range: float = 1.0
@@ -63,7 +64,7 @@ def parity_reward(rollout: Rollout) -> Tensor:
     return (rollout.response_ids.sum(-1) % 2 == 0).double()
 
 
-def gradients(model: nn.Module) -> dict[str, Tensor]:
+def gradients(model: Denoiser) -> dict[str, Tensor]:
     """Gradients by parameter name, cleared from the model."""
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
@@ -71,7 +72,7 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 
 
 def policy_gradient(
-    model: nn.Module, rollout: Rollout, states: States, *, batch_tokens: int = 10**9, temperature: float = 1.0
+    model: Denoiser, rollout: Rollout, states: States, *, batch_tokens: int = 10**9, temperature: float = 1.0
 ) -> dict[str, Tensor]:
     """Gradients of −Σ credit · log p over all scored tokens, by the replay engine."""
     replay = Replay(model, rollout, temperature=temperature, batch_tokens=batch_tokens)

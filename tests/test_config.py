@@ -1,6 +1,7 @@
 """Recipes: every shipped one is valid, and every mistake is one line that says what would be right."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,7 +11,7 @@ from unmask.errors import UnmaskError
 from unmask.reference import page
 from unmask.training.recipe import Recipe, SftRecipe
 
-KINDS = {
+KINDS: dict[str, Any] = {
     name: SftRecipe if "sft" in yaml.safe_load(path.read_text()) else Recipe for name, path in shipped_recipes().items()
 }
 

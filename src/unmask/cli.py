@@ -148,7 +148,7 @@ def _decoding(length: int, block: int | None, *, order: str, **options: Any) -> 
     if order != "left_to_right" and block is None:
         block = min(32, length)
     try:
-        return Decoding(order=order, length=length, block=block, **options)  # type: ignore[arg-type]
+        return Decoding(order=order, length=length, block=block, **options)
     except ValidationError as error:
         raise UnmaskError(explain(error.errors()[0], Decoding)) from error
 
@@ -162,8 +162,8 @@ def quietly(command: Callable[[], Any]) -> None:
     except UnmaskError as error:
         print(f"unmask: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("unmask: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"unmask: {interrupt.args[0] if interrupt.args else 'interrupted'}", file=sys.stderr)
         sys.exit(130)
 
 

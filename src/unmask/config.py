@@ -129,7 +129,9 @@ def explain(problem: Any, kind: type[BaseModel]) -> str:
 
 def _locate(location: tuple[str | int, ...], kind: type[BaseModel]) -> tuple[str, type[BaseModel]]:
     """Dotted key of an error, without pydantic's union tags, and the settings class that owns its last part."""
-    owner, parts, members = kind, [], []
+    owner = kind
+    parts: list[str] = []
+    members: list[type[BaseModel]] = []
     for part in location:
         if part in {tag for member in members for tag in _tags(member)}:
             owner = next(member for member in members if part in _tags(member))

@@ -18,10 +18,10 @@ from rich.progress import (
 )
 from rich.table import Table
 from rich.text import Text
-from torch import nn
 
 from unmask.decoding import Decoding, Rollout, decode
 from unmask.evaluation import Evaluation
+from unmask.models import Denoiser
 from unmask.randomness import stream
 from unmask.runs import Result
 from unmask.tasks import Task
@@ -87,7 +87,7 @@ def evaluation_report(model: str, task: str, decoding: Decoding, result: Evaluat
 
 
 def show_answer(
-    model: nn.Module,
+    model: Denoiser,
     tokenizer: Any,
     task: Task,
     prompt: str | None,

@@ -116,7 +116,8 @@ def sections(settings: type[BaseModel], prefix: str = "") -> list[str]:
 def page() -> str:
     """The whole page."""
     parts = [HEADER]
-    for command, kind in [("unmask train", Recipe), ("unmask sft", SftRecipe)]:
+    kinds: list[tuple[str, type[BaseModel]]] = [("unmask train", Recipe), ("unmask sft", SftRecipe)]
+    for command, kind in kinds:
         parts += [f"## {command}", "", inspect.getdoc(kind) or "", "", *sections(kind)]
     return "\n".join(parts).rstrip() + "\n"
 

@@ -6,16 +6,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
+import torch
 import yaml
-from torch import nn
 
 from unmask.config import apply_override, dump, load_recipe, validate
 from unmask.errors import UnmaskError
 from unmask.evaluation import evaluate
-from unmask.models import add_lora, load, save
+from unmask.models import Denoiser, add_lora, load, save
 from unmask.models.scratch import build
+from unmask.randomness import name_seed
 from unmask.training import distributed
 from unmask.training.checkpoint import latest_checkpoint, read_state
 from unmask.training.metrics import MetricsFile, replace_text
@@ -30,7 +31,7 @@ class Result:
 
     run: Path
     """Its folder."""
-    model: nn.Module
+    model: Denoiser
     tokenizer: Any
     metrics: list[dict[str, float]]
     """The metrics of every step, as in `metrics.jsonl`."""
@@ -67,7 +68,9 @@ def train(
             f"trainer.prompts_per_step={recipe.trainer.prompts_per_step}: fewer than the {world.size} workers; "
             f"use at least {world.size}"
         )
-    run = choose_folder(recipe.run.dir, name or recipe.algorithm.name)
+    # the main worker decides, for all of them, before anybody creates anything
+    chosen = choose_folder(recipe.run.dir, name or recipe.algorithm.name) if world.is_main else None
+    run = Path(str(world.gather(chosen)[0]))
     task = recipe.task.build()
     model, tokenizer = _load(recipe.model, recipe.seed)
     recipe = recipe.model_copy(update={"run": recipe.run.model_copy(update={"dir": str(run)})})
@@ -83,7 +86,7 @@ def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterabl
     Args:
         overrides: may change what does not alter the steps already done, e.g. `trainer.steps=200`.
     """
-    run = Path(run)
+    run, overrides = Path(run), tuple(overrides)
     file = run / "recipe.yaml"
     if not file.is_file():
         raise UnmaskError(f"{run}: not a run (no recipe.yaml in it)")
@@ -95,7 +98,8 @@ def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterabl
     read_state(checkpoint, recipe)  # before a weight is loaded
     task = recipe.task.build()
     world = distributed.start()
-    model, tokenizer = load(str(checkpoint), dtype=recipe.model.dtype, device=str(distributed.device()), check=False)
+    loaded, tokenizer = load(str(checkpoint), dtype=recipe.model.dtype, device=str(distributed.device()), check=False)
+    model = cast(Denoiser, loaded)
     _prepare(model, recipe.model)
     if world.is_main and overrides:
         replace_text(file, dump(recipe))
@@ -107,6 +111,8 @@ def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterabl
 def supervise(recipe: str, overrides: Iterable[str] = (), *, listeners: Iterable[Listener] = ()) -> Result:
     """Run a supervised recipe; the model is saved in the run's folder under `model/`."""
     settings = load_recipe(recipe, tuple(overrides), SftRecipe)
+    if distributed.start().size > 1:
+        raise UnmaskError("sft runs in one process; start it without torchrun")
     run = choose_folder(settings.run.dir, recipe)
     task = settings.task.build()
     model, tokenizer = _load(settings.model, settings.seed)
@@ -161,18 +167,22 @@ def choose_folder(given: str | None, name: str) -> Path:
     return run
 
 
-def _load(settings: ModelSettings, seed: int) -> tuple[nn.Module, Any]:
+def _load(settings: ModelSettings, seed: int) -> tuple[Denoiser, Any]:
     if settings.scratch is not None:
-        model, tokenizer = build(settings.scratch, seed)
-        return model.to(distributed.device()), tokenizer
-    model, tokenizer = load(settings.name, dtype=settings.dtype, device=str(distributed.device()))
+        new, tokenizer = build(settings.scratch, seed)
+        return cast(Denoiser, new.to(device=distributed.device())), tokenizer
+    loaded, tokenizer = load(settings.name, dtype=settings.dtype, device=str(distributed.device()))
+    model = cast(Denoiser, loaded)
     if settings.lora is not None:
-        model = add_lora(model, settings.lora)
+        with torch.random.fork_rng():
+            torch.manual_seed(name_seed(seed, "lora"))  # adapters begin alike in every run and on every worker
+            # a PeftModel passes on everything that a denoiser is asked for
+            model = cast(Denoiser, add_lora(model, settings.lora))
     _prepare(model, settings)
     return model, tokenizer
 
 
-def _prepare(model: nn.Module, settings: ModelSettings) -> None:
+def _prepare(model: Denoiser, settings: ModelSettings) -> None:
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable()
 

@@ -4,16 +4,17 @@ import itertools
 from collections.abc import Callable
 
 import torch
-from helpers import gradients, policy_gradient
-from torch import Tensor, nn
+from torch import Tensor
 
+from tests.helpers import gradients, policy_gradient
 from unmask.decoding import Rollout
+from unmask.models import Denoiser
 from unmask.replay import reveal_states
 
 LENGTH = 3
 
 
-def every_trajectory(model: nn.Module) -> Rollout:
+def every_trajectory(model: Denoiser) -> Rollout:
     """All V^L left-to-right responses to one prompt, V = 3."""
     tokens = torch.tensor(list(itertools.product(range(model.vocab_size), repeat=LENGTH)))
     rows = len(tokens)
@@ -32,7 +33,7 @@ def every_trajectory(model: nn.Module) -> Rollout:
     )
 
 
-def response_logprob(model: nn.Module, rollout: Rollout) -> Tensor:
+def response_logprob(model: Denoiser, rollout: Rollout) -> Tensor:
     """(B,) log-probabilities, by the model's full logits, one state after the other."""
     total = torch.zeros(len(rollout.response_ids), dtype=torch.float64)
     for step in range(LENGTH):

@@ -1,13 +1,14 @@
 """ForkGRPO's forks, credit and normalisers, against values computed by hand from METHODS' formulas."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
-from helpers import FixedActor, make_prompts, parity_reward
 from pydantic import ValidationError
 from torch import Tensor
 
+from tests.helpers import FixedActor, make_prompts, parity_reward
 from unmask.algorithms import Experience, ForkGRPO, ForkGRPOSettings
 from unmask.algorithms.forkgrpo import fork_positions
 from unmask.decoding import Decoding, Rollout
@@ -22,6 +23,10 @@ def collect(
     algorithm = ForkGRPO(ForkGRPOSettings(group_size=SIZE, windows=WINDOWS, segment_weight=weight))
     actor = FixedActor(make_model(), Decoding(length=LENGTH), judge)
     return algorithm.collect(make_prompts(3, 5, 8), actor)
+
+
+def constant_reward(rollout: Rollout, value: float) -> Tensor:
+    return torch.full((len(rollout.group),), value)
 
 
 def test_forks_are_where_the_reference_is_least_sure() -> None:
@@ -85,7 +90,7 @@ def test_a_failed_reference_can_still_have_credit_for_a_good_segment(make_model:
 
 def test_equal_rewards_give_exactly_zero_credit_and_nothing_to_replay(make_model: Callable) -> None:
     for value in (0.0, 0.1, 1.0):
-        experience = collect(make_model, lambda rollout, value=value: torch.full((len(rollout.group),), value))
+        experience = collect(make_model, partial(constant_reward, value=value))
         assert (experience.credit == 0).all()
         assert len(ForkGRPO(ForkGRPOSettings(windows=WINDOWS)).replay(experience)) == 0
 
@@ -101,7 +106,7 @@ def test_each_token_with_credit_of_both_kinds_is_scored_once(make_model: Callabl
 @pytest.mark.parametrize("windows", [[[0, 3]], [[4, 3]], [[2, 5], [5, 6]], [[5, 6], [2, 3]]])
 def test_windows_out_of_order_are_refused(windows: list[list[int]]) -> None:
     with pytest.raises(ValidationError, match="after the one before"):
-        ForkGRPOSettings(windows=windows)  # type: ignore[arg-type]
+        ForkGRPOSettings(windows=windows)
 
 
 def test_windows_beyond_the_response_are_refused() -> None:

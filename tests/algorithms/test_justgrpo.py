@@ -3,9 +3,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from golden_data import golden, golden_model
-from helpers import FixedActor, gradients, make_prompts, parity_reward, policy_gradient
 
+from tests.golden_data import golden, golden_model
+from tests.helpers import FixedActor, gradients, make_prompts, parity_reward, policy_gradient
 from unmask.algorithms import JustGRPO, JustGRPOSettings
 from unmask.algorithms.algorithm import spread
 from unmask.credit import group_advantage

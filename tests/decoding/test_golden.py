@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from golden_data import golden, golden_model
 
+from tests.golden_data import golden, golden_model
 from unmask.decoding import Decoding, decode
 from unmask.models import load_model
 

@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from helpers import make_prompts
 
+from tests.helpers import make_prompts
 from unmask.decoding import Decoding, Rollout, decode, sample
 from unmask.decoding.sampler import draw_tokens
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_data import golden_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from tests.golden_data import golden_model
 from unmask.models import (
     Denoiser,
     DreamConfig,

@@ -8,11 +8,11 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from golden_data import golden_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM
 
+from tests.golden_data import golden_model
 from unmask.errors import UnmaskError, nearest
 from unmask.models import Denoiser, LLaDAConfig, LLaDAModelLM, load, load_model, load_tokenizer, loading, save
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from golden_data import golden_model
 from peft import PeftModel
 from pydantic import ValidationError
 from torch import nn
 
+from tests.golden_data import golden_model
 from unmask.errors import UnmaskError
 from unmask.models import LoraSettings, add_lora, load, load_model, load_tokenizer, reference, save
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from golden_data import golden, golden_model
 from torch import Tensor
 
+from tests.golden_data import golden, golden_model
 from unmask.models import Denoiser, load_model
 
 TOLERANCE = 2e-4

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import gradients, make_prompts, policy_gradient
 from torch import Tensor, nn
 
 import unmask.replay.engine as engine
+from tests.helpers import gradients, make_prompts, policy_gradient
 from unmask.decoding import Decoding, Rollout, sample
+from unmask.models import Denoiser
 from unmask.objectives import clipped_surrogate
 from unmask.randomness import derive
 from unmask.replay import Replay, reveal_states
@@ -20,7 +21,7 @@ DECODINGS = [
 ]
 
 
-def roll(model: nn.Module, decoding: Decoding, same_prompt: int = 1) -> Rollout:
+def roll(model: Denoiser, decoding: Decoding, same_prompt: int = 1) -> Rollout:
     """Five prompts, `same_prompt` responses to each."""
     prompts = make_prompts(5, 5, 8, pad=2)
     prompt = torch.arange(5).repeat_interleave(same_prompt)
@@ -35,7 +36,7 @@ def random_credit(rollout: Rollout) -> Tensor:
     return credit
 
 
-def plain_gradient(model: nn.Module, rollout: Rollout, credit: Tensor, temperature: float) -> dict[str, Tensor]:
+def plain_gradient(model: Denoiser, rollout: Rollout, credit: Tensor, temperature: float) -> dict[str, Tensor]:
     """−Σ credit · log p, token by token, from the definition of a reveal state."""
     total = torch.zeros((), dtype=torch.float64)
     for row, position in (credit != 0).any(-1).nonzero().tolist():
@@ -102,7 +103,7 @@ def test_states_without_credit_are_never_run(make_model: Callable) -> None:
     assert len(states) == states.replayed_states == int((credit != 0).any(-1).sum()) == 4 * 6 - 1
     nothing = reveal_states(rollout, torch.zeros_like(credit))
     assert len(nothing) == 0
-    model.forward = lambda *_, **__: pytest.fail("the model ran")  # type: ignore[method-assign]
+    model.forward = lambda *_, **__: pytest.fail("the model ran")
     Replay(model, rollout, temperature=0.8, batch_tokens=40).accumulate(nothing, lambda logprob, _: logprob.sum())
     assert all(parameter.grad is None for parameter in model.parameters())
 

@@ -129,11 +129,13 @@ def test_ctrl_c_leaves_a_resumable_run(
         return original(*arguments)
 
     monkeypatch.setattr(ForkGRPO, method, interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match=r"interrupted after step \d; continue with `unmask train --resume"):
         train("tiny/forkgrpo", small("run"))
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 99, "rew')  # a line that a crash cut short
     monkeypatch.undo()
     done = 2 if when == "rollout" else 3  # a step whose rollouts are there is finished first
-    assert len(lines(tmp_path / "run" / "metrics.jsonl")) == done
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == done
     assert (tmp_path / "run" / "checkpoints" / f"step-{done:06d}").is_dir()
     resume(tmp_path / "run")
     train("tiny/forkgrpo", small("straight"))

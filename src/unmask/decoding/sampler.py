@@ -8,16 +8,17 @@ row's tokens do not depend on its neighbours.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unmask.decoding.distinct import distinct_rows
 from unmask.decoding.order import Decoding, candidates, choose, static_share
 from unmask.decoding.rollout import Rollout
+from unmask.models import Denoiser
 from unmask.randomness import uniform
 
 
 def decode(
-    model: nn.Module,
+    model: Denoiser,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     decoding: Decoding,
@@ -32,14 +33,14 @@ def decode(
         model: a denoiser, or one with an adapter around it.
         prompt_ids: (B, P) int64, left-padded.
         prompt_mask: (B, P), 1 or true on real tokens.
-        generator: a CPU generator; each row's key is drawn from it, in row order.
+        generator: each row's key is drawn from it, in row order.
         given_ids, is_given: (B, L) tokens to keep and where; nothing is given when left out.
 
     Returns:
         A rollout on the model's device in which each row is its own prompt and group.
     """
     rows = prompt_ids.shape[0]
-    key = torch.randint(2**62, (rows,), generator=generator)
+    key = torch.randint(2**62, (rows,), generator=generator, device=generator.device)
     row = torch.arange(rows)
     return sample(
         model,
@@ -56,7 +57,7 @@ def decode(
 
 @torch.no_grad()
 def sample(
-    model: nn.Module,
+    model: Denoiser,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     decoding: Decoding,
@@ -184,5 +185,5 @@ def draw_tokens(logits: Tensor, temperature: float, draw: Tensor) -> tuple[Tenso
     return token, logprob, entropy
 
 
-def _accumulation_dtype(model: nn.Module) -> torch.dtype:
+def _accumulation_dtype(model: Denoiser) -> torch.dtype:
     return torch.promote_types(next(model.parameters()).dtype, torch.float32)

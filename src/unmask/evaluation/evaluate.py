@@ -1,13 +1,13 @@
 """Accuracy of a model on a task's evaluation examples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from unmask.decoding import Decoding, sample
+from unmask.models import Denoiser
 from unmask.randomness import derive, name_seed
 from unmask.tasks import Example, Task
 from unmask.tasks.rendering import prompt_batch, response_text
@@ -20,25 +20,43 @@ class Evaluation:
     examples: tuple[Example, ...]
     responses: tuple[str, ...]
     rewards: tuple[float, ...]
-    accuracy: float
-    """Share of responses with full reward (pass@1)."""
+    solved: int
+    """Responses with full reward."""
     row_forwards: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share of responses with full reward (pass@1)."""
+        return self.solved / max(1, len(self.rewards))
 
 
 def evaluate(
-    model: nn.Module, tokenizer: Any, task: Task, decoding: Decoding, *, examples: int | None, seed: int
+    model: Denoiser,
+    tokenizer: Any,
+    task: Task,
+    decoding: Decoding,
+    *,
+    examples: int | None,
+    seed: int,
+    share: Callable[[int], range] = range,
 ) -> Evaluation:
     """Sample one response to each of the first `examples` evaluation examples (all when None) and judge it.
 
     The draws depend on the seed and the example alone, so two models are compared on the same random numbers.
+
+    Args:
+        share: from how many examples there are to the indices of those to do here; a worker's share of them.
     """
     data = task.evaluation()
-    chosen: Sequence[Example] = [data[index] for index in range(min(examples or len(data), len(data)))]
+    indices = share(min(examples or len(data), len(data)))
+    chosen = [data[index] for index in indices]
+    if not chosen:
+        return Evaluation((), (), (), 0, 0)
     ids, mask = prompt_batch(task, chosen, tokenizer)
     rows = torch.arange(len(chosen))
-    key = derive(torch.tensor(name_seed(seed, "evaluation")), rows)
+    key = derive(torch.tensor(name_seed(seed, "evaluation")), torch.tensor(indices))
     rollout = sample(model, ids, mask, decoding, key, prompt=rows, group=rows)
     responses = response_text(tokenizer, rollout.response_ids)
     rewards = [task.reward(example, response) for example, response in zip(chosen, responses, strict=True)]
     solved = sum(reward >= task.reward_max for reward in rewards)
-    return Evaluation(tuple(chosen), tuple(responses), tuple(rewards), solved / len(chosen), rollout.row_forwards)
+    return Evaluation(tuple(chosen), tuple(responses), tuple(rewards), solved, rollout.row_forwards)

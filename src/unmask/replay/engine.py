@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from unmask.decoding.rollout import Rollout
+from unmask.models import Denoiser
 from unmask.randomness import name_seed
 from unmask.replay.states import States
 
@@ -38,7 +39,7 @@ class Replay:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Denoiser,
         rollout: Rollout,
         *,
         temperature: float,
@@ -144,7 +145,7 @@ class Replay:
             yield
 
 
-def token_logprob(model: nn.Module, hidden: Tensor, at: Tensor, token: Tensor, temperature: float) -> Tensor:
+def token_logprob(model: Denoiser, hidden: Tensor, at: Tensor, token: Tensor, temperature: float) -> Tensor:
     """log-softmax of the head's logits over `temperature`, at tokens.
 
     Args:

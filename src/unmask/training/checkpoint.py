@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from unmask.errors import UnmaskError
-from unmask.models import save
+from unmask.models import Denoiser, save
 from unmask.training.recipe import Recipe
 
 # what may change between a checkpoint and its continuation without changing any number of the steps in between
@@ -49,7 +48,7 @@ def latest_checkpoint(run: Path) -> Path:
 def save_checkpoint(
     run: Path,
     recipe: Recipe,
-    model: nn.Module,
+    model: Denoiser,
     tokenizer: Any,
     optimizer: torch.optim.Optimizer,
     *,

@@ -23,12 +23,17 @@ class MetricsFile:
 
     def read(self) -> list[dict[str, float]]:
         """Everything written so far."""
-        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+        return [json.loads(line) for line in self._lines()]
+
+    def _lines(self) -> list[str]:
+        """Whole lines; one that a crash cut short is left out."""
+        text = self.path.read_text() if self.path.exists() else ""
+        return text.split("\n")[:-1]
 
     def cut_after(self, step: int) -> None:
         """Drop the lines of later steps (a resumed run writes them again)."""
-        kept = [metrics for metrics in self.read() if metrics["step"] <= step]
-        replace_text(self.path, "".join(json.dumps(metrics) + "\n" for metrics in kept))
+        kept = [line for line in self._lines() if json.loads(line)["step"] <= step]
+        replace_text(self.path, "".join(line + "\n" for line in kept))
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from unmask.errors import UnmaskError
+from unmask.models import Denoiser
 from unmask.randomness import stream
 from unmask.tasks import Task
 from unmask.tasks.rendering import left_pad, prompt_tokens
@@ -36,7 +37,7 @@ class SftSettings(BaseModel):
 
 
 def supervised_loss(
-    model: nn.Module, prompt_ids: Tensor, prompt_mask: Tensor, response_ids: Tensor, masked: Tensor
+    model: Denoiser, prompt_ids: Tensor, prompt_mask: Tensor, response_ids: Tensor, masked: Tensor
 ) -> Tensor:
     """Mean cross-entropy over masked response positions.
 
@@ -88,7 +89,7 @@ def supervised_batch(
 
 
 def supervised_training(
-    model: nn.Module,
+    model: Denoiser,
     tokenizer: Any,
     task: Task,
     settings: SftSettings,

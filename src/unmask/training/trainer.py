@@ -12,12 +12,13 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unmask.algorithms import ALGORITHMS, Experience, Prompts
 from unmask.decoding import Rollout, sample
 from unmask.errors import UnmaskError
-from unmask.evaluation import Evaluation, evaluate
+from unmask.evaluation import evaluate
+from unmask.models import Denoiser
 from unmask.objectives import clipped, clipped_surrogate
 from unmask.randomness import derive, name_seed, stream
 from unmask.replay import Replay, States
@@ -37,7 +38,7 @@ Listener = Callable[[dict[str, float], int], None]
 class Actor:
     """The current policy at work on a task (what `algorithms.Actor` promises), with the time it took."""
 
-    model: nn.Module
+    model: Denoiser
     tokenizer: Any
     task: Task
     recipe: Recipe
@@ -108,7 +109,7 @@ class Trainer:
         self,
         recipe: Recipe,
         run: Path,
-        model: nn.Module,
+        model: Denoiser,
         tokenizer: Any,
         task: Task,
         world: World,
@@ -116,7 +117,7 @@ class Trainer:
     ) -> None:
         self.recipe, self.run, self.world = recipe, run, world
         self.model, self.tokenizer, self.task = model, tokenizer, task
-        self.algorithm = ALGORITHMS[recipe.algorithm.name][1](recipe.algorithm)  # type: ignore[arg-type]
+        self.algorithm = ALGORITHMS[recipe.algorithm.name][1](recipe.algorithm)
         self.optimizer = build_optimizer(model, recipe.optimizer)
         self.listeners = listeners or []
         self.metrics = MetricsFile(run / "metrics.jsonl")
@@ -133,7 +134,7 @@ class Trainer:
         self.optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
         if self.world.is_main:
             self.metrics.cut_after(self.step)
-            self.evaluations.cut_after(self.step)
+            self.evaluations.cut_after(self.step if self.step else -1)  # step 0 is evaluated again when training starts
 
     def train(self) -> None:
         """Run all steps that are left. Ctrl-C or a termination signal leaves a checkpoint of the last whole step."""
@@ -150,7 +151,9 @@ class Trainer:
         except KeyboardInterrupt:
             with _held_back():
                 self.checkpoint()
-            raise
+            raise KeyboardInterrupt(
+                f"interrupted after step {self.step}; continue with `unmask train --resume {self.run}`"
+            ) from None
 
     def update(self) -> None:
         """One step: *sample, judge, credit, replay, step, log*."""
@@ -176,7 +179,7 @@ class Trainer:
             }
             every = self.recipe.evaluation.every
             if every and (self.step % every == 0 or self.step == self.recipe.trainer.steps):
-                metrics["eval/accuracy"] = self.evaluate().accuracy
+                metrics["eval/accuracy"] = self.evaluate()
             if self.world.is_main:
                 self.metrics.write(metrics)
                 if self.recipe.trainer.samples_per_step:
@@ -272,7 +275,7 @@ class Trainer:
         count = self.world.total(values.numel())
         return self.world.total(values.double().sum().item()) / count if count else 0.0
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self) -> float:
         """Accuracy now, written to `evaluations.jsonl`."""
         settings = self.recipe.evaluation
         result = evaluate(
@@ -282,16 +285,14 @@ class Trainer:
             settings.decoding,
             examples=settings.examples,
             seed=self.recipe.seed,
+            share=self.world.share,
         )
+        accuracy = self.world.total(result.solved) / self.world.total(len(result.rewards))
         if self.world.is_main:
             self.evaluations.write(
-                {
-                    "step": self.step,
-                    "accuracy": result.accuracy,
-                    "tokens/generated_total": self.tokens_generated,
-                }
+                {"step": self.step, "accuracy": accuracy, "tokens/generated_total": self.tokens_generated}
             )
-        return result
+        return accuracy
 
     def tell(self, metrics: dict[str, float]) -> None:
         """Let the listeners know."""
