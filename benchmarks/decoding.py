@@ -6,13 +6,14 @@ row_forwards  rows run over the fewest that the responses need; 1 is best
 
 import argparse
 from pathlib import Path
+from typing import cast
 
 import torch
 from common import medians, report, tiny_model
 from torch import Tensor, nn
 
 from unmask.decoding import Decoding, sample
-from unmask.models import load
+from unmask.models import Denoiser, load
 from unmask.tasks import Sudoku
 from unmask.tasks.rendering import prompt_batch
 
@@ -48,10 +49,8 @@ def main() -> None:
     is_given = torch.arange(LENGTH) < (rows % 8).unsqueeze(-1)
 
     def run(denoiser: nn.Module) -> int:
-        rollout = sample(
-            denoiser, ids, mask, decoding, rows, prompt=rows, group=rows, given_ids=given, is_given=is_given
-        )
-        return rollout.row_forwards
+        kept = {"given_ids": given, "is_given": is_given}
+        return sample(cast(Denoiser, denoiser), ids, mask, decoding, rows, prompt=rows, group=rows, **kept).row_forwards
 
     recorder = Recorder(model)
     row_forwards = run(recorder)

@@ -17,11 +17,11 @@ def make_model() -> Callable[..., LLaDAModelLM]:
 
     def make(alphabet: str = "abcdef", seed: int = 0, dtype: torch.dtype = torch.float64) -> LLaDAModelLM:
         settings = ScratchSettings(alphabet=alphabet, width=16, layers=2, heads=2, mlp_width=24)
-        model, _ = build(settings, seed)
+        model: LLaDAModelLM = build(settings, seed)[0]
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1:
                     parameter.mul_(10.0)
-        return model.to(dtype=dtype).eval()
+        return model.to(dtype).eval()  # type: ignore[arg-type]  # transformers wraps `to` without its types
 
     return make

@@ -98,8 +98,7 @@ def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterabl
     read_state(checkpoint, recipe)  # before a weight is loaded
     task = recipe.task.build()
     world = distributed.start()
-    loaded, tokenizer = load(str(checkpoint), dtype=recipe.model.dtype, device=str(distributed.device()), check=False)
-    model = cast(Denoiser, loaded)
+    model, tokenizer = load(str(checkpoint), dtype=recipe.model.dtype, device=str(distributed.device()), check=False)
     _prepare(model, recipe.model)
     if world.is_main and overrides:
         replace_text(file, dump(recipe))
@@ -169,10 +168,9 @@ def choose_folder(given: str | None, name: str) -> Path:
 
 def _load(settings: ModelSettings, seed: int) -> tuple[Denoiser, Any]:
     if settings.scratch is not None:
-        new, tokenizer = build(settings.scratch, seed)
-        return cast(Denoiser, new.to(device=distributed.device())), tokenizer
-    loaded, tokenizer = load(settings.name, dtype=settings.dtype, device=str(distributed.device()))
-    model = cast(Denoiser, loaded)
+        new, characters = build(settings.scratch, seed)
+        return new.to(distributed.device()), characters  # type: ignore[arg-type]  # `to` is wrapped without its types
+    model, tokenizer = load(settings.name, dtype=settings.dtype, device=str(distributed.device()))
     if settings.lora is not None:
         with torch.random.fork_rng():
             torch.manual_seed(name_seed(seed, "lora"))  # adapters begin alike in every run and on every worker

@@ -6,6 +6,7 @@ import torch
 from tests.helpers import make_prompts
 from unmask.decoding import Decoding, Rollout, decode, sample
 from unmask.decoding.sampler import draw_tokens
+from unmask.models import Denoiser
 
 ORDERS = [
     Decoding(order="left_to_right", length=6),
@@ -14,7 +15,7 @@ ORDERS = [
 ]
 
 
-def roll(model: torch.nn.Module, decoding: Decoding, rows: torch.Tensor, seed: int = 0) -> Rollout:
+def roll(model: Denoiser, decoding: Decoding, rows: torch.Tensor, seed: int = 0) -> Rollout:
     prompts = make_prompts(6, 5, 8, pad=2)
     return sample(
         model,

@@ -81,8 +81,8 @@ def test_with_the_adapter_off_it_is_the_base_model(family: str, model_folder: Ca
 def test_a_saved_adapter_loads_with_its_base_and_computes_the_same(
     family: str, model_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    model, tokenizer = load(model_folder(family))
-    model = shake(add_lora(model, LoraSettings(rank=2)))
+    base, tokenizer = load(model_folder(family))
+    model = shake(add_lora(base, LoraSettings(rank=2)))
     save(model, tokenizer, tmp_path / "adapter")
     assert not (tmp_path / "adapter" / "model.safetensors").exists()
     again, _ = load(tmp_path / "adapter")

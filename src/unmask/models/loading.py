@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import torch
 from peft import PeftModel
@@ -52,7 +53,7 @@ for _class in FAMILIES.values():
 
 def load(
     name: str | Path, *, dtype: str = "auto", device: str | None = None, check: bool = True
-) -> tuple[Denoiser | PeftModel, PreTrainedTokenizerBase]:
+) -> tuple[Denoiser, PreTrainedTokenizerBase]:
     """A denoiser, ready to run, and its tokenizer.
 
     Args:
@@ -70,7 +71,8 @@ def load(
     """
     folder = find(name)
     if (folder / "adapter_config.json").is_file():
-        model: Denoiser | PeftModel = _load_adapter(folder, str(name), dtype=dtype, device=device)
+        # a PeftModel passes on everything that a denoiser is asked for
+        model = cast(Denoiser, _load_adapter(folder, str(name), dtype=dtype, device=device))
     else:
         model = _load_model(folder, str(name), dtype=dtype, device=device)
     tokenizer = load_tokenizer(folder, str(name))
