@@ -64,7 +64,7 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
         (["optimizer.learning_rate=-1"], "optimizer.learning_rate=-1: input should be greater than 0"),
         (["decoding.order=static"], "decoding.order=static: forkgrpo samples left to right"),
         (["decoding.temperature=0"], "decoding.temperature=0: forkgrpo needs different responses"),
-        (["decoding.length=6"], "algorithm.windows ends at 7, but decoding.length=6 has positions 0..5"),
+        (["decoding.length=6"], "algorithm.windows ends at 12, but decoding.length=6 has positions 0..5"),
         (["algorithm.windows=[[3,2]]"], "algorithm: windows=[[3, 2]]: each must be [first, last]"),
         (["task.min_blanks=12", "task.max_blanks=9"], "task: min_blanks=12 is more than max_blanks=9"),
         (["model.name=scratch"], "model: scratch: name=scratch and the section scratch go together"),

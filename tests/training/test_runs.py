@@ -114,6 +114,7 @@ def test_raising_a_responses_reward_raises_its_logprob(small: Callable, monkeypa
     assert sum(rewards[-3:]) > sum(rewards[:3]) + 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["rollout", "replay"])
 def test_ctrl_c_leaves_a_resumable_run(
     when: str, small: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
