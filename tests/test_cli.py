@@ -1,6 +1,7 @@
 """The command line as a person meets it: output, exit codes, one-line errors."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,19 @@ def test_recipes_are_listed_one_a_line(monkeypatch: MonkeyPatch, capsys: Capture
         (["eval", "tiny", "--task", "sudoku", "--block", "5"], "block=5 does not divide length=16"),
         (["eval", "./nowhere", "--task", "sudoku"], "./nowhere: no such folder"),
         (["sample", "tini"], "did you mean tiny?"),
+        (["sample", "tiny", ""], "none may be empty"),
+        (["trane"], "Did you mean 'train'?"),
+        (["eval", "tiny"], "Missing option '--task'"),
+        (["eval", "tiny", "--task", "sudoku", "--examples", "0"], "--examples"),
+        (["eval", "tiny", "--task", "sudoku", "--threshold", "0.3"], "only the dynamic order has one"),
+        (["eval", "tiny", "--task", "sudoku", "--output", "nowhere/x"], "name a file in a folder that exists"),
+        (["eval", "tiny", "--task", "sudoku:"], "write module:Class"),
+        (["eval", "tiny", "--task", "unmask.nothing:X"], "there is no module unmask.nothing"),
+        (["train", "tiny/forkgrpo", "task={name: 'unmask.tasks:Task'}"], "Task does not define"),
+        (["train", "tiny/forkgrpo", "run.dir=/proc/x"], "cannot be written"),
+        (["train", "tiny/forkgrpo", "task.train_size=0"], "task.train_size=0"),
+        (["sft", "tiny/sft", "sft.length=8"], "has 16 tokens; use a longer length"),
+        (["sft", "tiny/sft", "model.lora={rank: 4}"], "leave lora and dtype out"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -65,9 +79,25 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert list(tmp_path.iterdir()) == [], "nothing is written"
 
 
-def test_unknown_commands_and_options_are_exit_code_2(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
-    assert run(monkeypatch, "trane") == 2
-    assert "trane" in capsys.readouterr().err
+def test_ctrl_c_says_how_to_go_on(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def collect(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("unmask.algorithms.ForkGRPO.collect", collect)
+    assert run(monkeypatch, "train", "tiny/forkgrpo", "evaluation.every=0") == 130
+    output = capsys.readouterr()
+    assert "interrupted after step 0; continue with `unmask train --resume runs/tiny-forkgrpo`" in output.err
+    assert (tmp_path / "runs" / "tiny-forkgrpo" / "checkpoints" / "step-000000").is_dir()
+
+
+def test_an_answer_is_shown_as_it_is_and_judged_as_in_evaluation(
+    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("unmask.console.response_text", lambda *_: ["[/b] 3"])
+    assert run(monkeypatch, "sample", "tiny", "1=") == 0
+    assert "[/b] 3" in capsys.readouterr().out
 
 
 def test_training_then_evaluating_its_checkpoint(

@@ -19,8 +19,10 @@ KINDS: dict[str, Any] = {
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_every_shipped_recipe_is_valid_and_says_what_it_is(name: str) -> None:
     load_recipe(name, [], KINDS[name])
-    first, second = shipped_recipes()[name].read_text().splitlines()[:2]
+    text = shipped_recipes()[name].read_text()
+    first, second = text.splitlines()[:2]
     assert first.startswith("# ") and second.startswith("# ")
+    assert "TIME" not in text and "RESULT" not in text
 
 
 def test_shipped_recipes_are_those_of_the_readme() -> None:
@@ -68,6 +70,7 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
         (["algorithm.windows=[[3,2]]"], "algorithm: windows=[[3, 2]]: each must be [first, last]"),
         (["task.min_blanks=12", "task.max_blanks=9"], "task: min_blanks=12 is more than max_blanks=9"),
         (["model.name=scratch"], "model: scratch: name=scratch and the section scratch go together"),
+        (["decoding.temperature=.inf"], "decoding.temperature=inf: input should be a finite number"),
         (["trainer.steps"], "write it as key=value"),
         (["seed.x=1"], "seed holds a value, not a section"),
         (["trainer.steps=[1"], "the value is not valid YAML"),
@@ -100,6 +103,9 @@ def test_misspelt_and_missing_recipes(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- 1")
     with pytest.raises(UnmaskError, match="a mapping of sections"):
         load_recipe(str(tmp_path / "list.yaml"), [], Recipe)
+    (tmp_path / "twice.yaml").write_text("seed: 1\nseed: 2")
+    with pytest.raises(UnmaskError, match="seed is given twice"):
+        load_recipe(str(tmp_path / "twice.yaml"), [], Recipe)
     (tmp_path / "empty.yaml").write_text("seed: 1")
     with pytest.raises(UnmaskError, match="task is missing"):
         load_recipe(str(tmp_path / "empty.yaml"), [], Recipe)

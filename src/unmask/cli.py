@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 app = typer.Typer(
     name="unmask",
     help="Reinforcement learning for diffusion language models.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -38,16 +38,17 @@ def train(
     from unmask.errors import UnmaskError
 
     changes = list(overrides or [])
-    if resume is not None:
-        changes = [recipe, *changes] if recipe is not None else changes
-        with TrainingView(f"resuming {resume}") as view:
-            result = runs.resume(resume, changes, listeners=[view])
-    elif recipe is None:
-        raise UnmaskError("train: name a recipe (see `unmask recipes`) or --resume RUN")
-    else:
-        with TrainingView(recipe) as view:
-            result = runs.train(recipe, changes, listeners=[view])
-    view.finish(result)
+    with _interruptible():
+        if resume is not None:
+            changes = [recipe, *changes] if recipe is not None else changes
+            with TrainingView(f"resuming {resume}") as view:
+                result = runs.resume(resume, changes, listeners=[view])
+        elif recipe is None:
+            raise UnmaskError("train: name a recipe (see `unmask recipes`) or --resume RUN")
+        else:
+            with TrainingView(recipe) as view:
+                result = runs.train(recipe, changes, listeners=[view])
+        view.finish(result, "metrics.jsonl, samples/, checkpoints/")
 
 
 @app.command()
@@ -55,39 +56,47 @@ def sft(
     recipe: Annotated[str, typer.Argument(help="A YAML file or a shipped recipe, e.g. tiny/sft.")],
     overrides: Overrides = None,
 ) -> None:
-    """Masked-diffusion supervised fine-tuning, or training of a new model."""
+    """Masked-diffusion supervised fine-tuning, or training of a new model. The model is saved at the end."""
     from unmask import runs
     from unmask.console import TrainingView
 
-    with TrainingView(recipe) as view:
+    with _interruptible(), TrainingView(recipe) as view:
         result = runs.supervise(recipe, list(overrides or []), listeners=[view])
-    view.finish(result)
+        view.finish(result, "metrics.jsonl, model/")
+
+
+Length = Annotated[int | None, typer.Option("--gen-length", min=1, help="Response length in tokens.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Decoding steps; one token a step when left out.")]
+Block = Annotated[int | None, typer.Option(min=1, help="Tokens in a block; 32 when left out.")]
+Order = Annotated[str, typer.Option(help="left_to_right, static or dynamic.")]
+Threshold = Annotated[float | None, typer.Option(help="Confidence for the dynamic order; 0.9 when left out.")]
+Temperature = Annotated[float, typer.Option(help="0 takes the most likely token.")]
 
 
 @app.command("eval")
 def evaluate_model(
     model: Annotated[str, typer.Argument(help="Hub name, folder, checkpoint, or `tiny`.")],
     task: Annotated[str, typer.Option(help="Task to answer: a name, or module:Class for one of your own.")],
-    gen_length: Annotated[int | None, typer.Option(help="Response length in tokens.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Decoding steps; one token a step when left out.")] = None,
-    block: Annotated[int | None, typer.Option(help="Tokens in a block; 32 when left out.")] = None,
-    order: Annotated[str, typer.Option(help="left_to_right, static or dynamic.")] = "static",
-    threshold: Annotated[float, typer.Option(help="Confidence for the dynamic order.")] = 0.9,
-    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
-    examples: Annotated[int | None, typer.Option(help="How many examples; all when left out.")] = None,
+    gen_length: Length = None,
+    steps: Steps = None,
+    block: Block = None,
+    order: Order = "static",
+    threshold: Threshold = None,
+    temperature: Temperature = 0.0,
+    examples: Annotated[int | None, typer.Option(min=1, help="How many examples; all when left out.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Write every response and verdict here, as JSON lines.")] = None,
 ) -> None:
     """Accuracy of a model on a task's evaluation examples."""
     from unmask.console import evaluation_report
+    from unmask.errors import UnmaskError
     from unmask.evaluation import evaluate
-    from unmask.models import load
 
-    chosen = _task(task)
-    loaded = load(model)
-    length = gen_length or (256 if loaded[1].chat_template else chosen.response_length)
-    decoding = _decoding(length, block, order=order, steps=steps, threshold=threshold, temperature=temperature)
-    result = evaluate(*loaded, chosen, decoding, examples=examples, seed=seed)
+    if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
+        raise UnmaskError(f"--output {output}: name a file in a folder that exists")
+    options = {"order": order, "steps": steps, "threshold": threshold, "temperature": temperature}
+    denoiser, tokenizer, chosen, decoding = _prepared(model, task, gen_length, block, options)
+    result = evaluate(denoiser, tokenizer, chosen, decoding, examples=examples, seed=seed)
     evaluation_report(model, task, decoding, result, output)
 
 
@@ -97,23 +106,20 @@ def sample(
     prompt: Annotated[str | None, typer.Argument(help="What to answer; an example of the task when left out.")] = None,
     task: Annotated[str, typer.Option(help="Task that the example is taken from.")] = "sudoku",
     trace: Annotated[bool, typer.Option("--trace", help="Show the response being revealed, step by step.")] = False,
-    gen_length: Annotated[int | None, typer.Option(help="Response length in tokens.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Decoding steps; one token a step when left out.")] = None,
-    block: Annotated[int | None, typer.Option(help="Tokens in a block; 32 when left out.")] = None,
-    order: Annotated[str, typer.Option(help="left_to_right, static or dynamic.")] = "left_to_right",
-    threshold: Annotated[float, typer.Option(help="Confidence for the dynamic order.")] = 0.9,
-    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 1.0,
+    gen_length: Length = None,
+    steps: Steps = None,
+    block: Block = None,
+    order: Order = "left_to_right",
+    threshold: Threshold = None,
+    temperature: Temperature = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the draws and of the example.")] = 0,
 ) -> None:
     """One answer of a model."""
     from unmask.console import show_answer
-    from unmask.models import load
 
-    chosen = _task(task)
-    loaded = load(model)
-    length = gen_length or (256 if loaded[1].chat_template else chosen.response_length)
-    decoding = _decoding(length, block, order=order, steps=steps, threshold=threshold, temperature=temperature)
-    show_answer(*loaded, chosen, prompt, decoding, seed=seed, trace=trace)
+    options = {"order": order, "steps": steps, "threshold": threshold, "temperature": temperature}
+    denoiser, tokenizer, chosen, decoding = _prepared(model, task, gen_length, block, options)
+    show_answer(denoiser, tokenizer, chosen, prompt, decoding, seed=seed, trace=trace)
 
 
 @app.command()
@@ -126,18 +132,34 @@ def recipes() -> None:
         print(f"{name:<16} {first}")
 
 
+def _prepared(model: str, task: str, length: int | None, block: int | None, options: dict[str, Any]) -> Any:
+    """Denoiser, tokenizer, task and decoding of a command; cheap mistakes are found before the model is loaded."""
+    from unmask.models import load
+
+    chosen = _task(task)
+    _decoding(length or chosen.response_length, block, options)
+    denoiser, tokenizer = load(model)
+    length = length or (256 if tokenizer.chat_template else chosen.response_length)
+    return denoiser, tokenizer, chosen, _decoding(length, block, options)
+
+
 def _task(name: str) -> Any:
+    from pydantic import ValidationError
+
     from unmask.errors import UnmaskError, nearest
     from unmask.tasks import TASKS, CustomTaskSettings
 
     if ":" in name:
-        return CustomTaskSettings(name=name).build()
+        try:
+            return CustomTaskSettings(name=name).build()
+        except ValidationError as error:
+            raise UnmaskError(f"task {name}: write module:Class, e.g. my_tasks:Parity") from error
     if name not in TASKS:
         raise UnmaskError(f"task {name}: unknown{nearest(name, TASKS)}")
     return TASKS[name]().build()
 
 
-def _decoding(length: int, block: int | None, *, order: str, **options: Any) -> Any:
+def _decoding(length: int, block: int | None, options: dict[str, Any]) -> Any:
     """Decoding from command-line options; the block is the papers' 32 tokens where the response is longer."""
     from pydantic import ValidationError
 
@@ -145,31 +167,48 @@ def _decoding(length: int, block: int | None, *, order: str, **options: Any) -> 
     from unmask.decoding import Decoding
     from unmask.errors import UnmaskError
 
-    if order != "left_to_right" and block is None:
+    if options["order"] != "left_to_right" and block is None:
         block = min(32, length)
+    if options["threshold"] not in (None, 0.9) and options["order"] != "dynamic":
+        raise UnmaskError(f"threshold={options['threshold']}: only the dynamic order has one; leave it out")
+    given = {key: value for key, value in options.items() if value is not None}
     try:
-        return Decoding(order=order, length=length, block=block, **options)
+        return Decoding(length=length, block=block, **given)
     except ValidationError as error:
         raise UnmaskError(explain(error.errors()[0], Decoding)) from error
 
 
-def quietly(command: Callable[[], Any]) -> None:
-    """Run a command; a mistake in the input is one line on stderr and exit code 2, Ctrl-C exit code 130."""
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C says how to go on; typer itself would end in silence."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        print(f"unmask: {interrupt.args[0] if interrupt.args else 'interrupted'}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def quietly(command: Callable[[], Any]) -> int:
+    """Run a command and return its exit code; a mistake in the input is one line on stderr and exit code 2."""
     from unmask.errors import UnmaskError
 
     try:
-        command()
+        return command() or 0
     except UnmaskError as error:
         print(f"unmask: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt as interrupt:
-        print(f"unmask: {interrupt.args[0] if interrupt.args else 'interrupted'}", file=sys.stderr)
-        sys.exit(130)
+    except Exception as error:
+        # typer's own mistakes (an unknown command or option), whose class it does not export
+        if not hasattr(error, "format_message"):
+            raise
+        print(f"unmask: {' '.join(error.format_message().split())}", file=sys.stderr)
+    return 2
 
 
 def main() -> None:
     """The `unmask` command."""
-    quietly(app)
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
+    sys.exit(quietly(lambda: app(standalone_mode=False)))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,17 @@ AnyRecipe = TypeVar("AnyRecipe", Recipe, SftRecipe)
 COMMANDS: dict[type[BaseModel], str] = {Recipe: "train", SftRecipe: "sft"}
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key given twice is an error; plain YAML silently takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"{key} is given twice, line {node.start_mark.line + 1} and below")
+        return super().construct_mapping(node, deep)
+
+
 def recipe_folder() -> Path:
     """Where the shipped recipes lie: inside the installed package, or beside its source in a checkout."""
     here = Path(__file__).parent
@@ -58,8 +69,8 @@ def load_recipe(name: str, overrides: list[str] | tuple[str, ...], kind: type[An
     """
     path = find_recipe(name)
     try:
-        data = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        data = yaml.load(path.read_text(), _UniqueKeys)  # a SafeLoader
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise UnmaskError(f"recipe {name}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
         raise UnmaskError(f"recipe {name}: a recipe is a mapping of sections, e.g. `task: {{name: sudoku}}`")

@@ -1,6 +1,7 @@
 """What a person sees in the terminal: progress of a run, evaluation tables, a response being revealed."""
 
 import json
+import os
 import time
 from pathlib import Path
 from types import TracebackType
@@ -21,14 +22,15 @@ from rich.text import Text
 
 from unmask.decoding import Decoding, Rollout, decode
 from unmask.evaluation import Evaluation
-from unmask.models import Denoiser
+from unmask.models import Denoiser, render_prompt
 from unmask.randomness import stream
 from unmask.runs import Result
 from unmask.tasks import Task
-from unmask.tasks.rendering import left_pad, prompt_tokens
+from unmask.tasks.rendering import left_pad, prompt_tokens, response_text
 from unmask.training.metrics import replace_text
 
-console = Console()
+# of several workers only the first talks
+console = Console(quiet=os.environ.get("RANK", "0") != "0")
 
 
 class TrainingView:
@@ -52,7 +54,8 @@ class TrainingView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.progress.stop()
+        if self.progress.live.is_started:
+            self.progress.stop()
 
     def __call__(self, metrics: dict[str, float], total: int) -> None:
         self.progress.start()  # not before there is something to show: a mistake in the recipe is one line, no bar
@@ -65,25 +68,25 @@ class TrainingView:
         if "eval/accuracy" in metrics:
             console.print(f"step {int(metrics['step'])}: accuracy {metrics['eval/accuracy']:.3f}")
 
-    def finish(self, result: Result) -> None:
+    def finish(self, result: Result, kept: str) -> None:
         """Say where everything is."""
         if result.evaluations:
             path = " → ".join(f"{evaluation['accuracy']:.3f}" for evaluation in result.evaluations)
             console.print(f"accuracy {path}")
-        console.print(f"run in [bold]{result.run}[/bold]: metrics.jsonl, samples/, checkpoints/")
+        console.print(Text(f"run in {result.run}: {kept}"))
 
 
 def evaluation_report(model: str, task: str, decoding: Decoding, result: Evaluation, output: Path | None) -> None:
     """The verdict as a table, and every response as a JSON line in `output`."""
     table = Table("model", "task", "decoding", "examples", "accuracy")
     how = f"{decoding.order}, {decoding.length} tokens, temperature {decoding.temperature:g}"
-    table.add_row(model, task, how, str(len(result.rewards)), f"{result.accuracy:.4f}")
+    table.add_row(Text(model), Text(task), how, str(len(result.rewards)), f"{result.accuracy:.4f}")
     console.print(table)
     if output is not None:
         rows = zip(result.examples, result.responses, result.rewards, strict=True)
         lines = [json.dumps({**example, "response": response, "reward": reward}) for example, response, reward in rows]
         replace_text(output, "\n".join(lines) + "\n")
-        console.print(f"responses in {output}")
+        console.print(Text(f"responses in {output}"))
 
 
 def show_answer(
@@ -103,18 +106,18 @@ def show_answer(
         tokens = prompt_tokens(task, example, tokenizer)
     else:
         example = None
-        tokens = tokenizer(prompt).input_ids
-    ids, mask = left_pad([tokens], tokenizer.pad_token_id)
+        tokens = render_prompt(tokenizer, prompt)
+    ids, mask = left_pad([tokens], tokenizer.pad_token_id or 0)
     rollout = decode(model, ids, mask, decoding, generator=stream(seed, "sample"))
     pieces = [tokenizer.decode([token]) for token in rollout.response_ids[0].tolist()]
     if trace:
         show_trace(pieces, rollout, width=task.line_width)
-    text = "".join(pieces)
+    (text,) = response_text(tokenizer, rollout.response_ids)
     if example is not None:
-        console.print(task.show(example, text), highlight=False)
+        console.print(Text(task.show(example, text)))
         console.print(f"reward {task.reward(example, text):g}")
     else:
-        console.print(text, highlight=False)
+        console.print(Text(text))
 
 
 def show_trace(pieces: list[str], rollout: Rollout, width: int | None = None) -> None:
@@ -156,9 +159,9 @@ def before_after(task: Task, before: Evaluation, after: Evaluation, count: int) 
     for index in rows[:count]:
         example = before.examples[index]
         table.add_row(
-            task.show(example, before.responses[index]),
+            Text(task.show(example, before.responses[index])),
             f"{before.rewards[index]:g}",
-            task.show(example, after.responses[index]),
+            Text(task.show(example, after.responses[index])),
             f"{after.rewards[index]:g}",
         )
     return table

@@ -51,4 +51,7 @@ def demo(overrides: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    quietly(lambda: demo(sys.argv[1:]))
+    try:
+        sys.exit(quietly(lambda: demo(sys.argv[1:])))
+    except KeyboardInterrupt as interrupt:
+        sys.exit(f"unmask: {interrupt}")

@@ -1,27 +1,25 @@
 """Start or continue a run: recipe → model, folder, trainer. The commands and `unmask.train` end here."""
 
-import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
 import torch
-import yaml
+from pydantic import BaseModel
 
-from unmask.config import apply_override, dump, load_recipe, validate
+from unmask.config import dump, load_recipe
 from unmask.errors import UnmaskError
 from unmask.evaluation import evaluate
 from unmask.models import Denoiser, add_lora, load, save
 from unmask.models.scratch import build
 from unmask.randomness import name_seed
+from unmask.tasks import Task
 from unmask.training import distributed
 from unmask.training.checkpoint import latest_checkpoint, read_state
 from unmask.training.metrics import MetricsFile, replace_text
-from unmask.training.recipe import ModelSettings, Recipe, SftRecipe
-from unmask.training.sft import supervised_training
+from unmask.training.recipe import ModelSettings, Recipe, RunSettings, SftRecipe
+from unmask.training.sft import supervised_batch, supervised_training
 from unmask.training.trainer import Listener, Trainer
 
 
@@ -62,20 +60,14 @@ def train(
         recipe = load_recipe(recipe, tuple(overrides), Recipe)
     elif overrides := tuple(overrides):
         raise UnmaskError(f"overrides {overrides}: only with a recipe given by name; change the recipe itself")
-    world = distributed.start()
-    if recipe.trainer.prompts_per_step < world.size:
-        raise UnmaskError(
-            f"trainer.prompts_per_step={recipe.trainer.prompts_per_step}: fewer than the {world.size} workers; "
-            f"use at least {world.size}"
-        )
+    world = _workers(recipe)
     # the main worker decides, for all of them, before anybody creates anything
     chosen = choose_folder(recipe.run.dir, name or recipe.algorithm.name) if world.is_main else None
     run = Path(str(world.gather(chosen)[0]))
-    task = recipe.task.build()
+    task = _task(recipe.task, recipe.evaluation.every)
     model, tokenizer = _load(recipe.model, recipe.seed)
-    recipe = recipe.model_copy(update={"run": recipe.run.model_copy(update={"dir": str(run)})})
     if world.is_main:
-        _create(run, dump(recipe))
+        _create(run, recipe)
     world.barrier()
     return _run(Trainer(recipe, run, model, tokenizer, task, world, list(listeners) if world.is_main else []))
 
@@ -90,33 +82,35 @@ def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterabl
     file = run / "recipe.yaml"
     if not file.is_file():
         raise UnmaskError(f"{run}: not a run (no recipe.yaml in it)")
-    data = yaml.safe_load(file.read_text())
-    for override in overrides:
-        apply_override(data, override)
-    recipe = validate(data, Recipe, f"recipe {file}")
+    if any(override.startswith("run.") for override in overrides):
+        raise UnmaskError(f"{run}: a run stays in its folder; leave run.* out when resuming")
+    recipe = load_recipe(str(file), overrides, Recipe)
     checkpoint = latest_checkpoint(run)
-    read_state(checkpoint, recipe)  # before a weight is loaded
-    task = recipe.task.build()
-    world = distributed.start()
-    model, tokenizer = load(str(checkpoint), dtype=recipe.model.dtype, device=str(distributed.device()), check=False)
+    done = read_state(checkpoint, recipe)["step"]  # before a weight is loaded
+    if recipe.trainer.steps < done:
+        raise UnmaskError(f"{run}: trainer.steps={recipe.trainer.steps}, but {done} steps are done; use more")
+    world = _workers(recipe)
+    task = _task(recipe.task, recipe.evaluation.every)
+    dtype = "float32" if recipe.model.scratch else recipe.model.dtype
+    model, tokenizer = load(str(checkpoint), dtype=dtype, device=str(distributed.device()), check=False)
     _prepare(model, recipe.model)
-    if world.is_main and overrides:
-        replace_text(file, dump(recipe))
     trainer = Trainer(recipe, run, model, tokenizer, task, world, list(listeners) if world.is_main else [])
     trainer.resume(checkpoint)
+    if world.is_main and overrides:
+        replace_text(file, dump(recipe))
     return _run(trainer)
 
 
 def supervise(recipe: str, overrides: Iterable[str] = (), *, listeners: Iterable[Listener] = ()) -> Result:
-    """Run a supervised recipe; the model is saved in the run's folder under `model/`."""
+    """Run a supervised recipe; the model is saved in the run's folder under `model/`, at the end."""
     settings = load_recipe(recipe, tuple(overrides), SftRecipe)
     if distributed.start().size > 1:
         raise UnmaskError("sft runs in one process; start it without torchrun")
     run = choose_folder(settings.run.dir, recipe)
-    task = settings.task.build()
+    task = _task(settings.task, settings.evaluation.every)
     model, tokenizer = _load(settings.model, settings.seed)
-    settings = settings.model_copy(update={"run": settings.run.model_copy(update={"dir": str(run)})})
-    _create(run, dump(settings))
+    supervised_batch(task, tokenizer, settings.sft, settings.seed, 1)  # finds solutions that do not fit
+    _create(run, settings)
     metrics, evaluations = MetricsFile(run / "metrics.jsonl"), MetricsFile(run / "evaluations.jsonl")
 
     def report(values: dict[str, float]) -> None:
@@ -159,7 +153,10 @@ def choose_folder(given: str | None, name: str) -> Path:
         if run.exists() and any(run.iterdir()):
             raise UnmaskError(f"run.dir={given}: is not empty; name a new folder")
         return run
-    base = Path("runs") / Path(name).with_suffix("").as_posix().replace("/", "-").strip(".-")
+    path = Path(name)
+    if path.suffix:  # a file: its own name, or that of the run whose recipe it is
+        name = path.resolve().parent.name if path.stem == "recipe" else path.stem
+    base = Path("runs") / name.replace("/", "-")
     run, number = base, 2
     while run.exists():
         run, number = base.with_name(f"{base.name}-{number}"), number + 1
@@ -172,7 +169,8 @@ def _load(settings: ModelSettings, seed: int) -> tuple[Denoiser, Any]:
         return new.to(distributed.device()), characters  # type: ignore[arg-type]  # `to` is wrapped without its types
     model, tokenizer = load(settings.name, dtype=settings.dtype, device=str(distributed.device()))
     if settings.lora is not None:
-        with torch.random.fork_rng():
+        device = distributed.device()
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(name_seed(seed, "lora"))  # adapters begin alike in every run and on every worker
             # a PeftModel passes on everything that a denoiser is asked for
             model = cast(Denoiser, add_lora(model, settings.lora))
@@ -185,30 +183,37 @@ def _prepare(model: Denoiser, settings: ModelSettings) -> None:
         model.gradient_checkpointing_enable()
 
 
-def _create(run: Path, recipe: str) -> None:
-    run.mkdir(parents=True, exist_ok=True)
-    replace_text(run / "recipe.yaml", recipe)
+def _workers(recipe: Recipe) -> distributed.World:
+    world = distributed.start()
+    prompts = recipe.trainer.prompts_per_step
+    if prompts < world.size:
+        raise UnmaskError(
+            f"trainer.prompts_per_step={prompts}: fewer than the {world.size} workers; use at least {world.size}"
+        )
+    return world
+
+
+def _task(settings: Any, evaluation_every: int) -> Task:
+    """The recipe's task, which has examples."""
+    task: Task = settings.build()
+    if not len(task.train()):
+        raise UnmaskError(f"task {settings.name}: train() gives no examples")
+    if evaluation_every and not len(task.evaluation()):
+        raise UnmaskError(f"task {settings.name}: evaluation() gives no examples; set evaluation.every=0")
+    return task
+
+
+def _create(run: Path, recipe: BaseModel) -> None:
+    """Make the run's folder with its recipe, which names no folder, so that it can be run again as it is."""
+    kept = recipe.model_copy(update={"run": RunSettings()})
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        replace_text(run / "recipe.yaml", dump(kept))
+    except OSError as error:
+        raise UnmaskError(f"run.dir={run}: cannot be written: {error.strerror}") from error
 
 
 def _run(trainer: Trainer) -> Result:
-    with _terminated_like_interrupted():
-        trainer.train()
+    trainer.train()
+    trainer.model.eval()
     return Result(trainer.run, trainer.model, trainer.tokenizer, trainer.metrics.read(), trainer.evaluations.read())
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """A cluster's SIGTERM leaves a resumable run, as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        previous = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread: signals are somebody else's
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

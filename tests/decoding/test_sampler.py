@@ -6,6 +6,7 @@ import torch
 from tests.helpers import make_prompts
 from unmask.decoding import Decoding, Rollout, decode, sample
 from unmask.decoding.sampler import draw_tokens
+from unmask.errors import UnmaskError
 from unmask.models import Denoiser
 
 ORDERS = [
@@ -88,6 +89,14 @@ def test_given_tokens_are_kept_and_not_trainable(make_model: Callable) -> None:
     assert (rollout.reveal_step[is_given] == -1).all()
     assert rollout.tokens_generated == 24 - 13 == rollout.row_forwards
     assert rollout.reveal_step[1].tolist() == [-1, -1, 0, 1, 2, 3]
+
+
+def test_prompts_padded_on_the_right_or_empty_are_refused(make_model: Callable) -> None:
+    prompts = make_prompts(2, 5, 8, pad=2)
+    generator = torch.Generator()
+    for mask in (prompts.mask.flip(-1), torch.zeros_like(prompts.mask)):
+        with pytest.raises(UnmaskError, match="padded on the left"):
+            decode(make_model(), prompts.ids, mask, ORDERS[0], generator=generator)
 
 
 def test_finished_rows_cost_nothing(make_model: Callable) -> None:

@@ -55,9 +55,10 @@ def test_public_puzzles_are_solved_by_their_solutions_only() -> None:
         pytest.skip(f"{file} is absent; set UNMASK_DATA")
     rows = [line.split(",") for line in file.read_text().split()[1:]]
     task = Sudoku()
-    for (puzzle, solution), (_, other) in zip(rows, rows[1:] + rows[:1], strict=True):
+    for (puzzle, solution), (other, _) in zip(rows, rows[1:] + rows[:1], strict=True):
         assert task.reward({"puzzle": puzzle}, solution) == 1
-        assert task.reward({"puzzle": puzzle}, other) == float(is_solution(puzzle, other))
+        keeps_clues = all(clue in ("0", digit) for clue, digit in zip(other, solution, strict=True))
+        assert task.reward({"puzzle": other}, solution) == float(keeps_clues)
 
 
 def test_shared_reward_cases() -> None:

@@ -50,10 +50,19 @@ def test_three_steps_and_three_resumed_are_six(recipe: str, small: Callable, tmp
     assert any(not torch.equal(one[name], before[name]) for name in one)
 
 
+def test_stopping_between_evaluations_leaves_no_trace(small: Callable, tmp_path: Path) -> None:
+    every = "evaluation.every=2"
+    train("tiny/justgrpo", small("straight", every, "trainer.steps=4"))
+    train("tiny/justgrpo", small("halved", every, "trainer.steps=3"))
+    resume(tmp_path / "halved", ["trainer.steps=4"])
+    for file in ("metrics.jsonl", "evaluations.jsonl"):
+        assert untimed(tmp_path / "straight" / file) == untimed(tmp_path / "halved" / file)
+
+
 def test_a_run_folder_holds_what_the_contract_says(small: Callable, tmp_path: Path) -> None:
     result = train("tiny/forkgrpo", small("run", "trainer.steps=2"))
     run = tmp_path / "run"
-    assert result.run == run
+    assert result.run == run and not result.model.training
     metrics = lines(run / "metrics.jsonl")
     assert [line["step"] for line in metrics] == [1, 2] and result.metrics == metrics
     assert all(line.keys() >= KEYS for line in metrics) and "eval/accuracy" in metrics[-1]
@@ -97,7 +106,7 @@ def test_several_updates_on_one_rollout_start_at_ratio_one_and_then_clip(small: 
     ]
     (step,) = train("tiny/forkgrpo", small("run", *more)).metrics
     assert step["policy/mismatch"] < 1e-5  # measured at the first update
-    assert step["policy/clip_fraction"] > 0
+    assert 0 < step["policy/clip_fraction"] <= 1
 
 
 def test_raising_a_responses_reward_raises_its_logprob(small: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,12 +166,31 @@ def test_a_checkpoint_of_another_recipe_is_refused(small: Callable, tmp_path: Pa
         resume(tmp_path / "run", ["optimizer.learning_rate=1"])
     with pytest.raises(UnmaskError, match="not a run"):
         resume(tmp_path)
+    with pytest.raises(UnmaskError, match="a run stays in its folder"):
+        resume(tmp_path / "run", ["run.dir=elsewhere"])
+    before = (tmp_path / "run" / "recipe.yaml").read_text()
+    (tmp_path / "run" / "checkpoints" / "step-000001" / "optimizer.pt").write_bytes(b"damaged")
+    with pytest.raises(UnmaskError, match=r"optimizer\.pt: cannot be read"):
+        resume(tmp_path / "run", ["trainer.steps=9"])
+    (tmp_path / "run" / "checkpoints" / "step-000001" / "state.json").write_text("{}")
+    with pytest.raises(UnmaskError, match=r"state\.json: cannot be read"):
+        resume(tmp_path / "run", ["trainer.steps=9"])
+    assert (tmp_path / "run" / "recipe.yaml").read_text() == before
 
 
 def test_bad_input_writes_nothing(small: Callable, tmp_path: Path) -> None:
     for overrides in (["model.name=./nowhere"], ["algorithm.name=forkgrop"], ["decoding.length=6"]):
         with pytest.raises(UnmaskError):
             train("tiny/forkgrpo", small("run", *overrides))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_without_examples_writes_nothing(
+    small: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sudoku, "evaluation", lambda _: [])
+    with pytest.raises(UnmaskError, match=r"evaluation\(\) gives no examples; set evaluation\.every=0"):
+        train("tiny/forkgrpo", small("run"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,23 +1,33 @@
 """One file an algorithm: its settings, its equations, and what it picks from credit, replay and objectives.
 
-`algorithm.py` says what the trainer expects. To add one: write the file and add a line to `ALGORITHMS`. Shared code
+`algorithm.py` says what the trainer expects. To add one: write the file and add it to
+`ALGORITHMS` and `AlgorithmSettings` below. Shared code
 never asks for an algorithm's name; when it wants to, a method on the algorithm is missing.
 """
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from unmask.algorithms.algorithm import Actor, Algorithm, Experience, Prompts
 from unmask.algorithms.forkgrpo import ForkGRPO, ForkGRPOSettings
 from unmask.algorithms.justgrpo import JustGRPO, JustGRPOSettings
 
-ALGORITHMS = {
-    "forkgrpo": (ForkGRPOSettings, ForkGRPO),
-    "justgrpo": (JustGRPOSettings, JustGRPO),
+ALGORITHMS: dict[str, Callable[[Any], Algorithm]] = {
+    "forkgrpo": ForkGRPO,
+    "justgrpo": JustGRPO,
 }
-"""Name in a recipe → (settings, algorithm)."""
+"""Name in a recipe → algorithm, made from its settings."""
+
+AlgorithmSettings = Annotated[ForkGRPOSettings | JustGRPOSettings, Field(discriminator="name")]
+"""The `algorithm` section of a recipe."""
 
 __all__ = [
     "ALGORITHMS",
     "Actor",
     "Algorithm",
+    "AlgorithmSettings",
     "Experience",
     "ForkGRPO",
     "ForkGRPOSettings",

@@ -30,7 +30,7 @@ Window = tuple[int, int]
 class ForkGRPOSettings(BaseModel):
     """Defaults are the paper's, for a response of 256 tokens."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["forkgrpo"] = "forkgrpo"
     """Entropy-guided forks with group and segment credit."""

@@ -24,7 +24,7 @@ from unmask.replay import States, reveal_states
 class JustGRPOSettings(BaseModel):
     """Defaults are the authors'."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["justgrpo"] = "justgrpo"
     """GRPO on exact left-to-right likelihood."""

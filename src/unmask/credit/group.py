@@ -52,4 +52,5 @@ def group_advantage(reward: Tensor, group: Tensor, eps: float = 1e-4) -> Tensor:
     Source: JustGRPO and ForkGRPO, within-state credit (METHODS "ForkGRPO", credit).
     """
     statistics = group_statistics(reward, group)
-    return (reward - statistics.mean[group]) / (statistics.std[group] + eps)
+    advantage = (reward - statistics.mean[group]) / (statistics.std[group] + eps)
+    return torch.where(statistics.is_mixed[group], advantage, 0)  # also where 0/0 would be nan

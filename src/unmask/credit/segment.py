@@ -27,7 +27,6 @@ def segment_credit(
     *,
     reward_range: float,
     eps: float = 1e-12,
-    shrink: bool = True,
 ) -> SegmentCredit:
     """Segment advantages from values at the fork states.
 
@@ -41,7 +40,6 @@ def segment_credit(
         count: (n, K+1) responses behind each value.
         reward_range: r_max − r_min.
         eps: ε_s, keeps α defined where ΔV and the noise are both zero.
-        shrink: false keeps the raw ΔV_j (an ablation).
 
     Source: ForkGRPO, segment credit and shrinkage (METHODS "ForkGRPO", credit).
     """
@@ -50,5 +48,5 @@ def segment_credit(
     # the value behind the last segment is the reference's own reward, known without error
     noise = reward_range**2 / 4 * (inverse + torch.cat([inverse[:, 1:], torch.zeros_like(inverse[:, :1])], dim=-1))
     square = change.square()
-    alpha = square / (square + noise + eps) if shrink else torch.ones_like(change)
+    alpha = square / (square + noise + eps)
     return SegmentCredit(change, noise, alpha, alpha * change)

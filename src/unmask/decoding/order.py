@@ -22,7 +22,7 @@ OrderName = Literal["left_to_right", "static", "dynamic"]
 class Decoding(BaseModel):
     """How responses are sampled. METHODS: explore; "Sequential decoding", RLDF "explore"."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     order: OrderName = "left_to_right"
     """Which positions a step reveals."""
@@ -37,7 +37,7 @@ class Decoding(BaseModel):
     temperature: float = Field(1.0, ge=0)
     """Sampling temperature; 0 takes the most likely token."""
     batch_tokens: int = Field(65_536, ge=1)
-    """Most tokens (rows × (prompt + response)) in one forward pass; a limit of memory, never of results."""
+    """Most tokens (rows × (prompt + response)) in one forward pass; a limit of memory, not of results."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

@@ -1,8 +1,7 @@
 """Rollout: what was sampled, in which order, and how sure the policy was. Data only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Self
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -36,10 +35,6 @@ class Rollout:
     @property
     def tokens_generated(self) -> int:
         return int(self.trainable.sum())
-
-    def to(self, device: torch.device | str) -> Self:
-        moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name != "row_forwards"}
-        return replace(self, **moved)
 
     @staticmethod
     def cat(parts: Sequence["Rollout"]) -> "Rollout":

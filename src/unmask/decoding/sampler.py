@@ -13,6 +13,7 @@ from torch import Tensor
 from unmask.decoding.distinct import distinct_rows
 from unmask.decoding.order import Decoding, candidates, choose, static_share
 from unmask.decoding.rollout import Rollout
+from unmask.errors import UnmaskError
 from unmask.models import Denoiser
 from unmask.randomness import uniform
 
@@ -38,6 +39,9 @@ def decode(
 
     Returns:
         A rollout on the model's device in which each row is its own prompt and group.
+
+    Raises:
+        UnmaskError: a prompt is empty or not padded on the left.
     """
     rows = prompt_ids.shape[0]
     key = torch.randint(2**62, (rows,), generator=generator, device=generator.device)
@@ -72,8 +76,11 @@ def sample(
     device = next(model.parameters()).device
     rows, prompt_length = prompt_ids.shape
     length = decoding.length
-    padding = (~prompt_mask.bool()).sum(-1).tolist()  # left padding of each row, on the host
-    prompt_ids, prompt_mask = prompt_ids.to(device), prompt_mask.to(device).bool()
+    prompt_mask = prompt_mask.bool()
+    if not (prompt_mask[:, -1:].all() and prompt_length and (prompt_mask[:, 1:] >= prompt_mask[:, :-1]).all()):
+        raise UnmaskError("prompts must be padded on the left, and none may be empty; see prompt_mask")
+    padding = (~prompt_mask).sum(-1).tolist()  # left padding of each row, on the host
+    prompt_ids, prompt_mask = prompt_ids.to(device), prompt_mask.to(device)
     key, prompt, group = key.to(device), prompt.to(device), group.to(device)
 
     tokens = torch.full((rows, length), model.mask_token_id, device=device)

@@ -17,7 +17,7 @@ from unmask.models.denoiser import Denoiser
 class LoraSettings(BaseModel):
     """Shape of the adapters. Defaults are those of the diffusion papers' recipes (d1 and its successors)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rank: int = Field(default=128, ge=1)
     """Width of the update's bottleneck."""

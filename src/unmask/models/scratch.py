@@ -14,7 +14,7 @@ END, MASK = "<|endoftext|>", "<|mdm_mask|>"
 class ScratchSettings(BaseModel):
     """Shape of a new model."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     alphabet: str = Field("0123456789+-*/()= ", min_length=1)
     """Characters the model reads and writes; each is one token."""

@@ -7,7 +7,7 @@ from torch import Tensor
 class ObjectiveSettings(BaseModel):
     """The loss on scored log-probabilities."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     clip_low: float = Field(0.2, ge=0, lt=1)
     """ε_lo: ratios below 1 − ε_lo stop pushing a token down."""

@@ -1,8 +1,8 @@
 """What is asked and how an answer is judged.
 
 `task.py` is the interface; every other file is one task, with its settings. To add one: subclass `Task`, give its
-settings a `name` and a `build`, and add a line to `TASKS`; or leave this package alone and name a class of your own
-in the recipe (`custom.py`).
+settings a `name` and a `build`, and add it to `TASKS` and `TaskSettings`; or leave this package alone and name a class
+of your own in the recipe (`custom.py`).
 """
 
 from typing import Annotated

@@ -12,9 +12,9 @@ from unmask.tasks.task import Task
 class CustomTaskSettings(BaseModel):
     """A `Task` subclass that Python can import, also from the folder that the command was started in."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    name: str = Field(pattern=r"^[\w.]+:\w+$")
+    name: str = Field(pattern=r"^\w+(\.\w+)*:\w+$")
     """`module:Class`, e.g. `my_tasks:Parity`."""
 
     def build(self) -> Task:
@@ -29,7 +29,7 @@ class CustomTaskSettings(BaseModel):
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            if error.name != module_name.split(".")[0]:
+            if not f"{module_name}.".startswith(f"{error.name}."):
                 raise  # the module is there, and something that it imports is not
             raise UnmaskError(f"task.name={self.name}: there is no module {module_name} here or installed") from error
         found = getattr(module, class_name, None)
@@ -40,4 +40,12 @@ class CustomTaskSettings(BaseModel):
             raise UnmaskError(f"task.name={self.name}: {module_name} has no {class_name}{nearest(class_name, classes)}")
         if not (isinstance(found, type) and issubclass(found, Task)):
             raise UnmaskError(f"task.name={self.name}: {class_name} is not a subclass of unmask.Task")
-        return found()
+        if found.__abstractmethods__:
+            missing = ", ".join(sorted(found.__abstractmethods__))
+            raise UnmaskError(f"task.name={self.name}: {class_name} does not define {missing}")
+        try:
+            return found()
+        except TypeError as error:
+            raise UnmaskError(
+                f"task.name={self.name}: {class_name}() failed: {error}; it is made without arguments"
+            ) from error

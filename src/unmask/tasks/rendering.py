@@ -19,8 +19,8 @@ def prompt_tokens(task: Task, example: Example, tokenizer: Any) -> list[int]:
 
 
 def prompt_batch(task: Task, examples: Sequence[Example], tokenizer: Any) -> tuple[Tensor, Tensor]:
-    """Prompts as (n, P) int64 ids padded on the left, and (n, P) bool, true on real tokens."""
-    return left_pad([prompt_tokens(task, example, tokenizer) for example in examples], tokenizer.pad_token_id)
+    """Prompts as (n, P) int64 ids padded on the left, and (n, P) bool, true on real tokens; any id can fill padding."""
+    return left_pad([prompt_tokens(task, example, tokenizer) for example in examples], tokenizer.pad_token_id or 0)
 
 
 def left_pad(rows: Sequence[list[int]], pad_token_id: int) -> tuple[Tensor, Tensor]:

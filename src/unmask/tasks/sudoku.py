@@ -22,7 +22,7 @@ HELD_OUT_GRIDS = 48
 class SudokuSettings(BaseModel):
     """Puzzles to make."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["sudoku"] = "sudoku"
     """4×4 sudoku."""
@@ -90,7 +90,7 @@ class Sudoku(Task):
 
 
 class Puzzles(Sequence[Example]):
-    """Puzzle `index` depends on the set's name and the index alone, so a larger set begins like a smaller one."""
+    """Puzzle `index` depends on set, range of blanks and index alone: a larger set begins like a smaller one."""
 
     def __init__(self, name: str, grids: Sequence[str], size: int, settings: SudokuSettings) -> None:
         self.name, self.grids, self.size, self.settings = name, grids, size, settings

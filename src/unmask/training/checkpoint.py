@@ -39,10 +39,10 @@ def latest_checkpoint(run: Path) -> Path:
     Raises:
         UnmaskError: there is none.
     """
-    found = sorted(path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d+", path.name))
+    found = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
     if not found:
         raise UnmaskError(f"{run}: no checkpoint to resume from; start the run again in another folder")
-    return found[-1]
+    return max(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def save_checkpoint(
@@ -78,7 +78,10 @@ def read_state(folder: Path, recipe: Recipe) -> dict[str, Any]:
     """
     try:
         state = json.loads((folder / "state.json").read_text())
-    except (OSError, json.JSONDecodeError) as error:
+        missing = {"step", "tokens_generated", "recipe"} - state.keys()
+        if missing:
+            raise KeyError(*missing)
+    except (OSError, json.JSONDecodeError, AttributeError, KeyError) as error:
         raise UnmaskError(
             f"{folder / 'state.json'}: cannot be read; remove this checkpoint to resume from the one before"
         ) from error
@@ -88,3 +91,16 @@ def read_state(folder: Path, recipe: Recipe) -> dict[str, Any]:
             "only run, evaluation, trainer.steps, checkpoint_every and samples_per_step may change"
         )
     return state
+
+
+def read_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
+    """Load the optimizer's state from a checkpoint, onto whatever device its parameters are on.
+
+    Raises:
+        UnmaskError: the file is missing or damaged.
+    """
+    file = folder / "optimizer.pt"
+    try:
+        optimizer.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+    except Exception as error:  # a border: torch and pickle raise all kinds for a damaged file
+        raise UnmaskError(f"{file}: cannot be read; remove this checkpoint to resume from the one before") from error

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,10 @@ class MetricsFile:
         text = self.path.read_text() if self.path.exists() else ""
         return text.split("\n")[:-1]
 
-    def cut_after(self, step: int) -> None:
-        """Drop the lines of later steps (a resumed run writes them again)."""
-        kept = [line for line in self._lines() if json.loads(line)["step"] <= step]
-        replace_text(self.path, "".join(line + "\n" for line in kept))
+    def rewrite(self, change: Callable[[dict[str, float]], dict[str, float] | None]) -> None:
+        """Replace every line by what `change` makes of it; none drops the line."""
+        kept = [changed for line in self.read() if (changed := change(line)) is not None]
+        replace_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from unmask.errors import UnmaskError
 class OptimizerSettings(BaseModel):
     """AdamW; defaults are ForkGRPO's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     learning_rate: float = Field(5e-5, gt=0)
     """Step size after warm-up."""

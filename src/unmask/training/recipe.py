@@ -4,11 +4,11 @@ Each part keeps its own settings next to what they configure. Reading YAML, and 
 `unmask.config`'s.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from unmask.algorithms import ForkGRPOSettings, JustGRPOSettings
+from unmask.algorithms import AlgorithmSettings
 from unmask.decoding import Decoding
 from unmask.models import LoraSettings
 from unmask.models.scratch import ScratchSettings
@@ -17,11 +17,9 @@ from unmask.tasks import TaskSettings
 from unmask.training.optimizer import OptimizerSettings
 from unmask.training.sft import SftSettings
 
-AlgorithmSettings = Annotated[ForkGRPOSettings | JustGRPOSettings, Field(discriminator="name")]
-
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class RunSettings(Section):
@@ -49,6 +47,8 @@ class ModelSettings(Section):
     def _agree(self) -> Self:
         if (self.name == "scratch") != (self.scratch is not None):
             raise ValueError("scratch: name=scratch and the section scratch go together")
+        if self.scratch and (self.lora or self.dtype not in ("auto", "float32")):
+            raise ValueError("scratch: a new model is trained whole and in float32; leave lora and dtype out")
         return self
 
 
@@ -62,7 +62,7 @@ class TrainerSettings(Section):
     updates_per_rollout: int = Field(1, ge=1)
     """Optimizer updates on each rollout batch; from the second on, ratios are clipped against the first."""
     batch_tokens: int = Field(65_536, ge=1)
-    """Most tokens in one replay micro-batch; a limit of memory, never of results."""
+    """Most tokens in one replay micro-batch; a limit of memory, not of results (but for dropout's draws)."""
     checkpoint_every: int = Field(50, ge=0)
     """Steps between checkpoints; 0 keeps only the last."""
     samples_per_step: int = Field(4, ge=0)

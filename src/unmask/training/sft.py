@@ -24,7 +24,7 @@ from unmask.training.optimizer import OptimizerSettings, build_optimizer, optimi
 class SftSettings(BaseModel):
     """Length and shape of supervised training."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     steps: int = Field(400, ge=1)
     """Optimizer updates."""
@@ -83,7 +83,7 @@ def supervised_batch(
                 f"sft.length={settings.length}: solution {index} has {len(solution)} tokens; use a longer length"
             )
         responses.append(solution + [tokenizer.eos_token_id] * (settings.length - len(solution)))
-    prompt_ids, prompt_mask = left_pad(prompts, tokenizer.pad_token_id)
+    prompt_ids, prompt_mask = left_pad(prompts, tokenizer.pad_token_id or 0)
     masked = draw_masks(settings.batch, settings.length, settings.left_to_right, generator)
     return prompt_ids, prompt_mask, torch.tensor(responses), masked
 

@@ -1,14 +1,11 @@
 """The training loop: sample, judge, credit, replay, step, log. It never asks which algorithm runs."""
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -24,8 +21,9 @@ from unmask.randomness import derive, name_seed, stream
 from unmask.replay import Replay, States
 from unmask.tasks import Task
 from unmask.tasks.rendering import prompt_batch, response_text
-from unmask.training.checkpoint import read_state, save_checkpoint
+from unmask.training.checkpoint import read_optimizer, read_state, save_checkpoint
 from unmask.training.distributed import World
+from unmask.training.interrupts import Interrupts
 from unmask.training.metrics import MetricsFile, write_samples
 from unmask.training.optimizer import build_optimizer, optimizer_step
 from unmask.training.recipe import Recipe
@@ -35,7 +33,7 @@ Listener = Callable[[dict[str, float], int], None]
 
 
 @dataclass
-class Actor:
+class PolicyActor:
     """The current policy at work on a task (what `algorithms.Actor` promises), with the time it took."""
 
     model: Denoiser
@@ -117,13 +115,14 @@ class Trainer:
     ) -> None:
         self.recipe, self.run, self.world = recipe, run, world
         self.model, self.tokenizer, self.task = model, tokenizer, task
-        self.algorithm = ALGORITHMS[recipe.algorithm.name][1](recipe.algorithm)
+        self.algorithm = ALGORITHMS[recipe.algorithm.name](recipe.algorithm)
         self.optimizer = build_optimizer(model, recipe.optimizer)
         self.listeners = listeners or []
         self.metrics = MetricsFile(run / "metrics.jsonl")
         self.evaluations = MetricsFile(run / "evaluations.jsonl")
+        self.interrupts = Interrupts()
         self.step = 0
-        """Updates done."""
+        """Rollout batches learned from."""
         self.tokens_generated = 0
         self.examples = self.task.train()
 
@@ -131,37 +130,58 @@ class Trainer:
         """Take over the state of a checkpoint whose weights are already in the model, and forget what came after it."""
         state = read_state(checkpoint, self.recipe)
         self.step, self.tokens_generated = state["step"], state["tokens_generated"]
-        self.optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", weights_only=True))
+        read_optimizer(checkpoint, self.optimizer)
         if self.world.is_main:
-            self.metrics.cut_after(self.step)
-            self.evaluations.cut_after(self.step if self.step else -1)  # step 0 is evaluated again when training starts
+            self.metrics.rewrite(self._as_if_uninterrupted)
+            self.evaluations.rewrite(self._as_if_uninterrupted)
+
+    def _as_if_uninterrupted(self, line: dict[str, float]) -> dict[str, float] | None:
+        """A metrics or evaluation line as a run that never stopped would have it at this point; none = not at all."""
+        step, every = line["step"], self.recipe.evaluation.every
+        if step > self.step or (step == 0 and self.step == 0):  # step 0 is evaluated again when training starts
+            return None
+        if not every or (step % every and step != self.recipe.trainer.steps):
+            # evaluated because it was the last step then
+            return None if "accuracy" in line else {k: v for k, v in line.items() if k != "eval/accuracy"}
+        return line
 
     def train(self) -> None:
         """Run all steps that are left. Ctrl-C or a termination signal leaves a checkpoint of the last whole step."""
-        settings = self.recipe.trainer
-        try:
-            self.tell({"step": self.step})
-            if self.step == 0 and self.recipe.evaluation.every:
-                self.evaluate()
-            while self.step < settings.steps:
-                self.update()
-                if settings.checkpoint_every and self.step % settings.checkpoint_every == 0:
+        with self.interrupts:
+            try:
+                # workers that wait for one another can only stop together, between steps
+                with self.interrupts.held_back() if self.world.size > 1 else nullcontext():
+                    self._steps()
+            except KeyboardInterrupt:
+                self.interrupts.received = 0
+                with self.interrupts.held_back():
                     self.checkpoint()
-            self.checkpoint()
-        except KeyboardInterrupt:
-            with _held_back():
+                raise KeyboardInterrupt(
+                    f"interrupted after step {self.step}; continue with `unmask train --resume {self.run}`"
+                ) from None
+
+    def _steps(self) -> None:
+        settings = self.recipe.trainer
+        self.tell({"step": self.step})
+        if self.step == 0 and self.recipe.evaluation.every:
+            self.evaluate()
+        while self.step < settings.steps:
+            if self.world.size > 1 and self.world.total(self.interrupts.received):
+                raise KeyboardInterrupt
+            self.update()
+            if settings.checkpoint_every and self.step % settings.checkpoint_every == 0:
                 self.checkpoint()
-            raise KeyboardInterrupt(
-                f"interrupted after step {self.step}; continue with `unmask train --resume {self.run}`"
-            ) from None
+        self.checkpoint()
 
     def update(self) -> None:
         """One step: *sample, judge, credit, replay, step, log*."""
         began = time.perf_counter()
-        actor = Actor(self.model, self.tokenizer, self.task, self.recipe, self.world)
+        actor = PolicyActor(self.model, self.tokenizer, self.task, self.recipe, self.world)
         prompts = self.prompts(self.step + 1)
         experience = self.algorithm.collect(prompts, actor)
-        with _held_back():  # from here the step is finished, so that the weights always belong to a whole one
+        with (
+            self.interrupts.held_back()
+        ):  # from here the step is finished, so that the weights always belong to a whole one
             replay_began = time.perf_counter()
             metrics = self.learn(experience, self.algorithm.replay(experience))
             self.step += 1
@@ -174,7 +194,7 @@ class Trainer:
                 "step": self.step,
                 **self.describe(experience),
                 **metrics,
-                **experience.metrics,
+                **{name: self.world.total(value) / self.world.size for name, value in experience.metrics.items()},
                 **seconds,
             }
             every = self.recipe.evaluation.every
@@ -242,7 +262,7 @@ class Trainer:
             metrics["grad_norm"] = optimizer_step(self.optimizer, self.recipe.optimizer, self.step + 1)
             metrics["loss"] = self.world.total(loss.item())
             stopped = clipped(logprob.unsqueeze(-1), old.unsqueeze(-1), credit, **clip)
-            metrics["policy/clip_fraction"] = self.mean(stopped.double())
+            metrics["policy/clip_fraction"] = self.mean(stopped[credit != 0])
         return metrics
 
     def describe(self, experience: Experience) -> dict[str, float]:
@@ -312,24 +332,3 @@ class Trainer:
                 tokens_generated=self.tokens_generated,
             )
         self.world.barrier()
-
-
-@contextmanager
-def _held_back() -> Iterator[None]:
-    """Let a Ctrl-C or termination signal wait until the block is done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-
-    def remember(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-
-    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-    if received:
-        raise KeyboardInterrupt
