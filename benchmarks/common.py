@@ -17,18 +17,23 @@ def medians(repeats: int, **contestants: Callable[[], object]) -> dict[str, floa
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for repeat in range(repeats + 1):
         for name, run in contestants.items():
+            _finish_device_work()
             began = time.perf_counter()
             run()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
+            _finish_device_work()
             if repeat:
                 seconds[name].append(time.perf_counter() - began)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
+def _finish_device_work() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def tiny_model(vocabulary: int | None = None) -> Denoiser:
     """The shipped model; with another vocabulary, its blocks between a wider embedding and head."""
-    model, _ = load("tiny")
+    model, _ = load("tiny", dtype="float32")
     if vocabulary is None:
         return model.eval()
     config = LLaDAConfig.from_dict({**model.config.to_dict(), "vocab_size": vocabulary, "embedding_size": vocabulary})
@@ -36,7 +41,7 @@ def tiny_model(vocabulary: int | None = None) -> Denoiser:
     wide = LLaDAModelLM(config)
     own = wide.state_dict()
     wide.load_state_dict({k: v if v.shape == own[k].shape else own[k] for k, v in model.state_dict().items()})
-    return wide.eval()
+    return wide.to(model.device).eval()  # type: ignore[arg-type]  # `to` is wrapped without its types
 
 
 def report(result: dict[str, float], file: Path | None) -> None:

@@ -31,7 +31,7 @@ PROMPTS, SIZE, LENGTH = 8, 16, 16
 
 def rollouts() -> tuple[Rollout, Tensor]:
     """Groups of the shipped model on sudoku, and their advantages (B,)."""
-    model, tokenizer = load("tiny")
+    model, tokenizer = load("tiny", dtype="float32")
     task = Sudoku()
     examples = [task.train()[index] for index in range(PROMPTS)]
     ids, mask = prompt_batch(task, examples, tokenizer)
@@ -40,7 +40,7 @@ def rollouts() -> tuple[Rollout, Tensor]:
     rollout = sample(model, ids[prompt], mask[prompt], Decoding(length=LENGTH), key, prompt=prompt, group=prompt)
     texts = response_text(tokenizer, rollout.response_ids)
     reward = torch.tensor([task.reward(examples[p], text) for p, text in zip(prompt.tolist(), texts, strict=True)])
-    return rollout, group_advantage(reward, prompt)
+    return rollout, group_advantage(reward.to(rollout.group.device), rollout.group)
 
 
 def published(model: Denoiser, rollout: Rollout, advantage: Tensor) -> None:
@@ -49,7 +49,7 @@ def published(model: Denoiser, rollout: Rollout, advantage: Tensor) -> None:
         rows = slice(start, start + SIZE)
         prompt, tokens = rollout.prompt_ids[rows], rollout.response_ids[rows]
         for position in range(LENGTH):
-            visible = torch.arange(LENGTH) < position
+            visible = torch.arange(LENGTH, device=tokens.device) < position
             ids = torch.cat([prompt, torch.where(visible, tokens, model.mask_token_id)], -1)
             logits = model(ids).logits  # (M, T, V)
             logprobs = logits[:, prompt.shape[1] + position].log_softmax(-1)
