@@ -179,9 +179,8 @@ class Trainer:
         actor = PolicyActor(self.model, self.tokenizer, self.task, self.recipe, self.world)
         prompts = self.prompts(self.step + 1)
         experience = self.algorithm.collect(prompts, actor)
-        with (
-            self.interrupts.held_back()
-        ):  # from here the step is finished, so that the weights always belong to a whole one
+        # from here the step is finished whatever comes, so that the weights always belong to a whole one
+        with self.interrupts.held_back():
             replay_began = time.perf_counter()
             metrics = self.learn(experience, self.algorithm.replay(experience))
             self.step += 1
