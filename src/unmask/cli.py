@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-# idle worker threads sleep instead of spinning: several processes may share the cores
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 app = typer.Typer(
