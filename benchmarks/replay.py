@@ -62,7 +62,7 @@ def ours(model: Denoiser, rollout: Rollout, advantage: Tensor) -> None:
     """The same gradients by the replay engine."""
     states = reveal_states(rollout, advantage[:, None, None].expand(-1, LENGTH, 1))
     replay = Replay(model, rollout, temperature=1.0, batch_tokens=4096)
-    replay.accumulate(states, lambda logprob, number: -(states.credit[number, 0] * logprob).sum())
+    replay.accumulate(states, lambda logprob, number: -(states.credit[number].sum(-1) * logprob).sum())
 
 
 def gradient_of(model: Denoiser, run: Callable[[], object]) -> Tensor:

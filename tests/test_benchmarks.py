@@ -1,0 +1,22 @@
+"""The benchmarks compare equals: what they time gives the same result. The times themselves are not tested."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["replay", "decoding"])
+def test_contestants_agree(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    command = [sys.executable, BENCHMARKS / f"{name}.py", "--repeats", "1", "--json", file]
+    subprocess.run(command, check=True, capture_output=True)
+    result = json.loads(file.read_text())
+    assert all(value <= 1e-5 for key, value in result.items() if key.startswith("gradient"))
+    assert result.get("row_forwards", 1) <= 1.02
+    assert len(result) >= 3
