@@ -14,7 +14,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 @pytest.mark.parametrize("name", ["replay", "decoding"])
 def test_contestants_agree(name: str, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
-    command = [sys.executable, BENCHMARKS / f"{name}.py", "--repeats", "1", "--json", file]
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--repeats", "1", "--json", str(file)]
     subprocess.run(command, check=True, capture_output=True)
     result = json.loads(file.read_text())
     assert all(value <= 1e-5 for key, value in result.items() if key.startswith("gradient"))
