@@ -1,8 +1,7 @@
 """ForkGRPO: fork the rollout where the policy is unsure, and credit both the branches and the path that led there.
 
     explore    M root responses; the first is the reference ȳ. In each window W_j the position where the reference's
-    entropy
-               is highest becomes the fork a_j; from its state M fresh continuations are sampled. Not recursive.
+               entropy is highest becomes the fork a_j; from its state M fresh continuations are sampled. Not recursive.
     credit     in group j:         A_jm = (R_jm − μ_j) / (s_j + ε_A) for the newly generated tokens
                along the reference: A_j = α_j (V_{j+1} − V_j) for the tokens a_j .. a_{j+1}−1, V_j = μ_j, V_{K+1} = R(ȳ)
     replay     every reveal state whose token has credit, scored once for both kinds
