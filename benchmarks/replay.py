@@ -21,6 +21,7 @@ from torch import Tensor
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding, Rollout, sample
 from unmask.models import Denoiser, load
+from unmask.objectives import ClippedObjective, ObjectiveSettings
 from unmask.randomness import derive
 from unmask.replay import Replay, reveal_states
 from unmask.tasks import Sudoku
@@ -60,9 +61,9 @@ def published(model: Denoiser, rollout: Rollout, advantage: Tensor) -> None:
 
 def ours(model: Denoiser, rollout: Rollout, advantage: Tensor) -> None:
     """The same gradients by the replay engine."""
-    states = reveal_states(rollout, advantage[:, None, None].expand(-1, LENGTH, 1))
-    replay = Replay(model, rollout, temperature=1.0, batch_tokens=4096)
-    replay.accumulate(states, lambda logprob, number: -(states.credit[number].sum(-1) * logprob).sum())
+    states = reveal_states(rollout, (advantage != 0).unsqueeze(-1).expand(-1, LENGTH))
+    objective = ClippedObjective(states, ObjectiveSettings(), advantage[states.row].unsqueeze(-1))
+    Replay(model, rollout, temperature=1.0, batch_tokens=4096).accumulate(states, objective)
 
 
 def gradient_of(model: Denoiser, run: Callable[[], object]) -> Tensor:

@@ -9,7 +9,8 @@ from torch import Tensor
 from unmask.algorithms import Prompts
 from unmask.decoding import Decoding, Rollout, sample
 from unmask.models import Denoiser
-from unmask.replay import Replay, States
+from unmask.objectives import ReinforceObjective
+from unmask.replay import Replay, reveal_states
 
 
 @dataclass
@@ -20,6 +21,7 @@ class FixedActor:
     decoding: Decoding
     judge: Callable[[Rollout], Tensor]
     reward_range: float = 1.0
+    end_token_id: int = 0
 
     def sample(
         self,
@@ -72,9 +74,10 @@ def gradients(model: Denoiser) -> dict[str, Tensor]:
 
 
 def policy_gradient(
-    model: Denoiser, rollout: Rollout, states: States, *, batch_tokens: int = 10**9, temperature: float = 1.0
+    model: Denoiser, rollout: Rollout, credit: Tensor, *, batch_tokens: int = 10**9, temperature: float = 1.0
 ) -> dict[str, Tensor]:
-    """Gradients of −Σ credit · log p over all scored tokens, by the replay engine."""
+    """Gradients of −Σ credit · log p over all tokens in their reveal states, by the replay engine; credit (B, L, C)."""
+    states = reveal_states(rollout, (credit != 0).any(-1))
     replay = Replay(model, rollout, temperature=temperature, batch_tokens=batch_tokens)
-    replay.accumulate(states, lambda logprob, number: -(states.credit[number].sum(-1) * logprob).sum())
+    replay.accumulate(states, ReinforceObjective(credit.sum(-1)[states.row, states.position]))
     return gradients(model)

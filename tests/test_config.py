@@ -64,7 +64,18 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
         (["trainer.steps=abc"], "trainer.steps='abc': input should be a valid integer"),
         (["trainer.steps=0"], "trainer.steps=0: input should be greater than or equal to 1"),
         (["optimizer.learning_rate=-1"], "optimizer.learning_rate=-1: input should be greater than 0"),
-        (["decoding.order=static"], "decoding.order=static: forkgrpo samples left to right"),
+        (
+            ["algorithm={name: justgrpo}", "decoding.order=static"],
+            "decoding.order=static: justgrpo samples left to right",
+        ),
+        (
+            ["objective.kl_weight=0.1", "objective.reference=none"],
+            "objective: kl_weight=0.1: a KL penalty needs a reference policy; set reference=start",
+        ),
+        (
+            ["objective.kl_weight=0.1"],
+            "objective.kl_weight=0.1: forkgrpo has no KL term; leave objective.kl_weight out",
+        ),
         (["decoding.temperature=0"], "decoding.temperature=0: forkgrpo needs different responses"),
         (["decoding.length=6"], "algorithm.windows ends at 12, but decoding.length=6 has positions 0..5"),
         (["algorithm.windows=[[3,2]]"], "algorithm: windows=[[3, 2]]: each must be [first, last]"),

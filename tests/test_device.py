@@ -8,6 +8,7 @@ import torch
 import unmask
 from tests.helpers import make_prompts
 from unmask.decoding import Decoding, sample
+from unmask.objectives import ReinforceObjective
 from unmask.replay import Replay, reveal_states
 from unmask.runs import train
 
@@ -21,10 +22,10 @@ def test_replay_agrees_with_the_rollout_on_cuda(dtype: str, tolerance: float) ->
     rows = torch.arange(6)
     rollout = sample(model, prompts.ids, prompts.mask, Decoding(length=16), prompts.key, prompt=rows, group=rows)
     assert rollout.response_ids.device.type == "cuda"
-    states = reveal_states(rollout, torch.ones(6, 16, 1, device="cuda"))
+    states = reveal_states(rollout, rollout.trainable)
     replay = Replay(model, rollout, temperature=1.0, batch_tokens=500)
-    logprob, _ = replay.accumulate(states, lambda logprob, _: -logprob.sum())
-    assert (logprob[states.item] - rollout.logprob).abs().max() < tolerance
+    scores, _ = replay.accumulate(states, ReinforceObjective(torch.ones(states.tokens, device="cuda")))
+    assert (scores.logprob - scores.sampled).abs().max() < tolerance
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters() if parameter.grad is not None)
 
 

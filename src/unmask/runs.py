@@ -1,5 +1,6 @@
 """Start or continue a run: recipe → model, folder, trainer. The commands and `unmask.train` end here."""
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,8 @@ def train(
     if world.is_main:
         _create(run, recipe)
     world.barrier()
-    return _run(Trainer(recipe, run, model, tokenizer, task, world, list(listeners) if world.is_main else []))
+    reference = copy.deepcopy(model) if _keeps_reference(recipe) else None
+    return _run(_trainer(recipe, run, model, tokenizer, task, world, listeners, reference))
 
 
 def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterable[Listener] = ()) -> Result:
@@ -94,7 +96,8 @@ def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterabl
     dtype = "float32" if recipe.model.scratch else recipe.model.dtype
     model, tokenizer = load(str(checkpoint), dtype=dtype, device=str(distributed.device()), check=False)
     _prepare(model, recipe.model)
-    trainer = Trainer(recipe, run, model, tokenizer, task, world, list(listeners) if world.is_main else [])
+    reference = _load(recipe.model, recipe.seed)[0] if _keeps_reference(recipe) else None
+    trainer = _trainer(recipe, run, model, tokenizer, task, world, listeners, reference)
     trainer.resume(checkpoint)
     if world.is_main and overrides:
         replace_text(file, dump(recipe))
@@ -176,6 +179,28 @@ def _load(settings: ModelSettings, seed: int) -> tuple[Denoiser, Any]:
             model = cast(Denoiser, add_lora(model, settings.lora))
     _prepare(model, settings)
     return model, tokenizer
+
+
+def _keeps_reference(recipe: Recipe) -> bool:
+    """Whether a frozen copy of the starting weights is needed; with an adapter the model itself can play the part."""
+    objective = recipe.objective
+    return bool(objective.kl_weight) and objective.reference == "start" and recipe.model.lora is None
+
+
+def _trainer(
+    recipe: Recipe,
+    run: Path,
+    model: Denoiser,
+    tokenizer: Any,
+    task: Task,
+    world: distributed.World,
+    listeners: Iterable[Listener],
+    reference: Denoiser | None,
+) -> Trainer:
+    if reference is not None:
+        reference.eval().requires_grad_(False)
+    told = list(listeners) if world.is_main else []
+    return Trainer(recipe, run, model, tokenizer, task, world, told, reference)
 
 
 def _prepare(model: Denoiser, settings: ModelSettings) -> None:

@@ -9,7 +9,6 @@ from torch import Tensor
 from tests.helpers import gradients, policy_gradient
 from unmask.decoding import Rollout
 from unmask.models import Denoiser
-from unmask.replay import reveal_states
 
 LENGTH = 3
 
@@ -63,7 +62,7 @@ def test_expected_gradient_over_all_trajectories_is_the_gradient_of_the_expected
     probability = logprob.detach().exp()
     baseline = (probability * reward).sum()
     credit = (probability * (reward - baseline)).view(-1, 1, 1).expand(-1, LENGTH, 1)
-    found = policy_gradient(model, rollout, reveal_states(rollout, credit), batch_tokens=50)
+    found = policy_gradient(model, rollout, credit, batch_tokens=50)
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-10)
 
@@ -82,6 +81,6 @@ def test_groups_of_two_are_unbiased_up_to_the_known_factor(make_model: Callable)
     advantage = reward.unsqueeze(-1) - (reward.unsqueeze(-1) + reward) / 2  # of the first member
     weight = 2 * (pair * advantage).sum(-1)  # both members, by symmetry
     credit = weight.view(-1, 1, 1).expand(-1, LENGTH, 1)
-    found = policy_gradient(model, rollout, reveal_states(rollout, credit))
+    found = policy_gradient(model, rollout, credit)
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-10)

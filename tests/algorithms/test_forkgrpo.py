@@ -9,9 +9,10 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from tests.helpers import FixedActor, make_prompts, parity_reward
-from unmask.algorithms import Experience, ForkGRPO, ForkGRPOSettings
-from unmask.algorithms.forkgrpo import fork_positions
+from unmask.algorithms import Experience, ForkGRPO, ForkGRPOSettings, Plan
+from unmask.algorithms.forkgrpo import fork_steps
 from unmask.decoding import Decoding, Rollout
+from unmask.objectives import ClippedObjective, ObjectiveSettings
 
 LENGTH, SIZE = 8, 4
 WINDOWS = ((2, 3), (5, 6))
@@ -20,9 +21,14 @@ WINDOWS = ((2, 3), (5, 6))
 def collect(
     make_model: Callable, judge: Callable[[Rollout], Tensor] = parity_reward, weight: float = 0.5
 ) -> Experience:
-    algorithm = ForkGRPO(ForkGRPOSettings(group_size=SIZE, windows=WINDOWS, segment_weight=weight))
+    algorithm = ForkGRPO(ForkGRPOSettings(group_size=SIZE, windows=WINDOWS, segment_weight=weight), ObjectiveSettings())
     actor = FixedActor(make_model(), Decoding(length=LENGTH), judge)
     return algorithm.collect(make_prompts(3, 5, 8), actor)
+
+
+def plan(experience: Experience) -> Plan:
+    actor = FixedActor(None, Decoding(length=LENGTH), parity_reward)  # type: ignore[arg-type]  # replay samples nothing
+    return ForkGRPO(ForkGRPOSettings(windows=WINDOWS), ObjectiveSettings()).replay(experience, actor, 1)[0]
 
 
 def constant_reward(rollout: Rollout, value: float) -> Tensor:
@@ -31,7 +37,14 @@ def constant_reward(rollout: Rollout, value: float) -> Tensor:
 
 def test_forks_are_where_the_reference_is_least_sure() -> None:
     entropy = torch.tensor([[9.0, 9, 1, 3, 9, 2, 2, 9]])
-    assert fork_positions(entropy, WINDOWS).tolist() == [[3, 5]]  # the first on ties
+    assert fork_steps(entropy, torch.arange(8)[None], WINDOWS).tolist() == [[3, 5]]  # the first on ties
+
+
+def test_a_step_of_several_tokens_is_as_unsure_as_their_mean_and_late_windows_have_no_fork() -> None:
+    entropy = torch.tensor([[1.0, 9, 4, 4, 5, 0, 0, 0]])
+    steps = torch.tensor([[3, 3, 2, 2, 0, 0, 1, 1]])  # means by step: 2.5, 0, 4, 5; there is no step 4
+    assert fork_steps(entropy, steps, ((1, 2), (3, 5))).tolist() == [[2, 3]]
+    assert fork_steps(entropy, steps, ((1, 3), (4, 5))).tolist() == [[3, 8]]
 
 
 def test_branches_copy_the_references_prefix_and_start_at_the_fork(make_model: Callable) -> None:
@@ -39,7 +52,7 @@ def test_branches_copy_the_references_prefix_and_start_at_the_fork(make_model: C
     assert len(rollout.response_ids) == 3 * SIZE * 3
     for prompt in range(3):
         reference = prompt * SIZE
-        fork = fork_positions(rollout.entropy[reference][None], WINDOWS)[0]
+        fork = fork_steps(rollout.entropy[reference][None], torch.arange(LENGTH)[None], WINDOWS)[0]
         for branch, start in enumerate(fork.tolist(), 1):
             rows = (rollout.group == prompt * 3 + branch).nonzero().flatten()
             assert len(rows) == SIZE and (rollout.prompt[rows] == prompt).all()
@@ -50,7 +63,7 @@ def test_branches_copy_the_references_prefix_and_start_at_the_fork(make_model: C
 
 def test_tokens_generated_are_the_formulas(make_model: Callable) -> None:
     rollout = collect(make_model).rollout
-    forks = fork_positions(rollout.entropy[torch.arange(0, 12, SIZE)], WINDOWS)
+    forks = fork_steps(rollout.entropy[::SIZE][:3], torch.arange(LENGTH).expand(3, -1), WINDOWS)
     assert rollout.tokens_generated == 3 * SIZE * LENGTH + int((SIZE * (LENGTH - forks)).sum())
     assert rollout.row_forwards < rollout.tokens_generated  # responses share states, which are run once
 
@@ -61,7 +74,7 @@ def test_credit_equals_hand_computed_values(make_model: Callable) -> None:
     for prompt in range(3):
         groups = [(rollout.group == prompt * 3 + j).nonzero().flatten().tolist() for j in range(3)]
         reference = prompt * SIZE
-        forks = fork_positions(rollout.entropy[reference][None], WINDOWS)[0].tolist()
+        forks = fork_steps(rollout.entropy[reference][None], torch.arange(LENGTH)[None], WINDOWS)[0].tolist()
         starts = [0, *forks, LENGTH]
         tokens = sum(SIZE * (LENGTH - start) for start in starts[:-1])
         values = [sum(reward[row] for row in rows) / SIZE for rows in groups] + [reward[reference]]
@@ -93,15 +106,17 @@ def test_equal_rewards_give_exactly_zero_credit_and_nothing_to_replay(make_model
     for value in (0.0, 0.1, 1.0):
         experience = collect(make_model, partial(constant_reward, value=value))
         assert (experience.credit == 0).all()
-        assert len(ForkGRPO(ForkGRPOSettings(windows=WINDOWS)).replay(experience)) == 0
+        assert len(plan(experience).states) == 0
 
 
 def test_each_token_with_credit_of_both_kinds_is_scored_once(make_model: Callable) -> None:
     experience = collect(make_model)
-    states = ForkGRPO(ForkGRPOSettings(windows=WINDOWS)).replay(experience)
-    assert states.replayed_states == states.replayed_tokens == int((experience.credit != 0).any(-1).sum())
+    states = plan(experience).states
+    assert states.asked == states.tokens == int((experience.credit != 0).any(-1).sum())
     assert ((experience.credit != 0).sum(-1) == 2).any()
-    torch.testing.assert_close(states.credit.sum(), experience.credit.sum(), rtol=0, atol=1e-12)
+    objective = plan(experience).objective
+    assert isinstance(objective, ClippedObjective)
+    torch.testing.assert_close(objective.credit.sum(), experience.credit.sum(), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("windows", [[[0, 3]], [[4, 3]], [[2, 5], [5, 6]], [[5, 6], [2, 3]]])
@@ -112,7 +127,7 @@ def test_windows_out_of_order_are_refused(windows: list[list[int]]) -> None:
 
 def test_windows_beyond_the_response_are_refused() -> None:
     with pytest.raises(ValueError, match=r"windows ends at 127, but decoding\.length=64"):
-        ForkGRPOSettings().check(Decoding(length=64))
+        ForkGRPOSettings().check(Decoding(length=64), ObjectiveSettings())
 
 
 def test_the_papers_token_budget() -> None:

@@ -11,6 +11,7 @@ from unmask.algorithms.algorithm import spread
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding, Rollout
 from unmask.models import load_model
+from unmask.objectives import ObjectiveSettings
 from unmask.replay import Replay, reveal_states
 
 
@@ -19,7 +20,7 @@ def test_normaliser_counts_responses_with_credit_over_all_prompts(make_model: Ca
         return torch.where(rollout.prompt == 0, 1.0, parity_reward(rollout))  # prompt 0 has no variation
 
     actor = FixedActor(make_model(), Decoding(length=6), judge)
-    experience = JustGRPO(JustGRPOSettings(group_size=4)).collect(make_prompts(3, 5, 8), actor)
+    experience = JustGRPO(JustGRPOSettings(group_size=4), ObjectiveSettings()).collect(make_prompts(3, 5, 8), actor)
     valid = int((experience.advantage[:, 0] != 0).sum())
     assert 0 < valid <= 8
     torch.testing.assert_close(experience.credit.squeeze(-1), experience.advantage / (6 * valid))
@@ -28,11 +29,11 @@ def test_normaliser_counts_responses_with_credit_over_all_prompts(make_model: Ca
 def test_equal_rewards_give_exactly_zero_gradient_and_nothing_to_replay(make_model: Callable) -> None:
     model = make_model()
     actor = FixedActor(model, Decoding(length=6), lambda rollout: torch.full((len(rollout.group),), 0.1))
-    algorithm = JustGRPO(JustGRPOSettings(group_size=4))
+    algorithm = JustGRPO(JustGRPOSettings(group_size=4), ObjectiveSettings())
     experience = algorithm.collect(make_prompts(3, 5, 8), actor)
-    states = algorithm.replay(experience)
-    assert len(states) == 0
-    policy_gradient(model, experience.rollout, states)
+    (plan,) = algorithm.replay(experience, actor, 1)
+    assert len(plan.states) == 0
+    Replay(model, experience.rollout, temperature=1.0, batch_tokens=100).accumulate(plan.states, plan.objective)
     assert gradients(model) == {}
 
 
@@ -61,18 +62,17 @@ def test_log_probabilities_and_gradients_are_the_authors(case: str) -> None:
     advantage = group_advantage(reward, rollout.group)
     torch.testing.assert_close(advantage, tensors[f"{case}.advantages"], rtol=1e-4, atol=1e-5)
 
-    everything = reveal_states(rollout, torch.ones(rows, length, 1))
+    everything = reveal_states(rollout, torch.ones(rows, length, dtype=torch.bool))
     replay = Replay(model, rollout, temperature=settings["temperature"], batch_tokens=100)
-    logprob = replay.score(everything)[everything.item]
+    logprob = torch.zeros(rows, length)
+    logprob[everything.row, everything.position] = replay.score(everything)
     torch.testing.assert_close(logprob, tensors[f"{case}.token_logps"], rtol=1e-4, atol=1e-4)
 
     valid = int((advantage != 0).sum())
     assert valid == settings["valid_samples_returned"]
     # the authors divide by the valid count plus 1e-5
     credit = settings["gain"] * spread(advantage, rollout).unsqueeze(-1) / (length * (valid + 1e-5))
-    found = policy_gradient(
-        model, rollout, reveal_states(rollout, credit), batch_tokens=100, temperature=settings["temperature"]
-    )
+    found = policy_gradient(model, rollout, credit, batch_tokens=100, temperature=settings["temperature"])
     norm = torch.stack([gradient.square().sum() for gradient in found.values()]).sum().sqrt() if found else 0.0
     assert float(norm) == pytest.approx(settings["grad_norm"], rel=1e-3)
     for key in (key for key in tensors if key.startswith(f"{case}.grad:")):

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.golden_data import golden_model
 from unmask.errors import UnmaskError
-from unmask.models import LoraSettings, add_lora, load, load_model, load_tokenizer, reference, save
+from unmask.models import LoraSettings, add_lora, load, load_model, load_tokenizer, save, without_adapter
 
 ALL_LINEAR = {
     "llada": {"q_proj", "k_proj", "v_proj", "attn_out", "ff_proj", "up_proj", "ff_out"},
@@ -70,7 +70,7 @@ def test_with_the_adapter_off_it_is_the_base_model(family: str, model_folder: Ca
     shake(model)
     changed = model(IDS).logits
     assert (changed - base).abs().max() > 0.1
-    with reference(model) as off:
+    with without_adapter(model) as off:
         assert torch.equal(off(IDS).logits, base)
         assert torch.equal(model.head(off(IDS, return_hidden=True).hidden), base)
     assert torch.equal(model(IDS).logits, changed)
@@ -107,7 +107,7 @@ def test_a_target_that_matches_nothing_lists_the_layers_that_exist() -> None:
 
 def test_a_second_adapter_and_a_reference_without_one_are_refused() -> None:
     model = load_model(golden_model("dream_gqa"))
-    with pytest.raises(UnmaskError, match="without an adapter"), reference(model):
+    with pytest.raises(UnmaskError, match="without an adapter"), without_adapter(model):
         pass
     with pytest.raises(UnmaskError, match="has an adapter already"):
         add_lora(add_lora(model, LoraSettings(rank=1)), LoraSettings(rank=1))

@@ -1,7 +1,7 @@
 """The replay engine against the plainest way to compute the same: one state at a time, all logits, autograd."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -11,9 +11,8 @@ import unmask.replay.engine as engine
 from tests.helpers import gradients, make_prompts, policy_gradient
 from unmask.decoding import Decoding, Rollout, sample
 from unmask.models import Denoiser
-from unmask.objectives import clipped_surrogate
 from unmask.randomness import derive
-from unmask.replay import Replay, reveal_states
+from unmask.replay import Replay, Scores, reveal_states
 
 DECODINGS = [
     Decoding(order="left_to_right", length=6, temperature=0.8),
@@ -59,9 +58,8 @@ def test_gradients_do_not_depend_on_micro_batches(
     model = make_model()
     rollout = roll(model, decoding, same_prompt)
     credit = random_credit(rollout)
-    states = reveal_states(rollout, credit)
     expected = plain_gradient(model, rollout, credit, 0.8)
-    found = policy_gradient(model, rollout, states, batch_tokens=batch_tokens, temperature=0.8)
+    found = policy_gradient(model, rollout, credit, batch_tokens=batch_tokens, temperature=0.8)
     assert found.keys() == expected.keys()
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-11)
@@ -71,7 +69,7 @@ def test_gradients_do_not_depend_on_row_order_or_padding(make_model: Callable) -
     model = make_model()
     rollout = roll(model, DECODINGS[0])
     credit = random_credit(rollout)
-    expected = policy_gradient(model, rollout, reveal_states(rollout, credit))
+    expected = policy_gradient(model, rollout, credit)
     order = torch.tensor([3, 0, 4, 2, 1])
     names = [name for name in rollout.__dataclass_fields__ if name != "row_forwards"]
     shuffled = replace(rollout, **{name: getattr(rollout, name)[order] for name in names})
@@ -81,7 +79,7 @@ def test_gradients_do_not_depend_on_row_order_or_padding(make_model: Callable) -
         prompt_mask=nn.functional.pad(rollout.prompt_mask, (3, 0)),
     )
     for other, other_credit in [(shuffled, credit[order]), (padded, credit)]:
-        found = policy_gradient(model, other, reveal_states(other, other_credit))
+        found = policy_gradient(model, other, other_credit)
         for name in expected:
             torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-11)
 
@@ -90,90 +88,89 @@ def test_gradients_do_not_depend_on_row_order_or_padding(make_model: Callable) -
 def test_replay_logprobs_are_the_rollouts(make_model: Callable, decoding: Decoding) -> None:
     model = make_model(dtype=torch.float32)
     rollout = roll(model, decoding)
-    states = reveal_states(rollout, torch.ones(*rollout.response_ids.shape, 1))
+    states = reveal_states(rollout, rollout.trainable)
     found = Replay(model, rollout, temperature=0.8, batch_tokens=40).score(states)
-    torch.testing.assert_close(found[states.item], rollout.logprob, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, rollout.logprob[states.row, states.position], rtol=0, atol=1e-5)
 
 
 def test_states_without_credit_are_never_run(make_model: Callable) -> None:
     model = make_model()
     rollout = roll(model, DECODINGS[0])
     credit = random_credit(rollout)
-    states = reveal_states(rollout, credit)
-    assert len(states) == states.replayed_states == int((credit != 0).any(-1).sum()) == 4 * 6 - 1
-    nothing = reveal_states(rollout, torch.zeros_like(credit))
+    states = reveal_states(rollout, (credit != 0).any(-1))
+    assert len(states) == states.asked == int((credit != 0).any(-1).sum()) == 4 * 6 - 1
+    nothing = reveal_states(rollout, torch.zeros_like(rollout.trainable))
     assert len(nothing) == 0
     model.forward = lambda *_, **__: pytest.fail("the model ran")
-    Replay(model, rollout, temperature=0.8, batch_tokens=40).accumulate(nothing, lambda logprob, _: logprob.sum())
+    Replay(model, rollout, temperature=0.8, batch_tokens=40).accumulate(nothing, LOGPROB)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_sequence_level_loss_has_exact_gradients_under_micro_batching(make_model: Callable) -> None:
+@dataclass
+class Anything:
+    """A loss of any function of all log-probabilities."""
+
+    function: Callable[[Scores], Tensor]
+    is_separable: bool
+
+    def loss(self, scores: Scores) -> Tensor:
+        return self.function(scores)
+
+
+LOGPROB = Anything(lambda scores: scores.logprob.sum(), is_separable=True)
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_a_sequence_level_loss_has_exact_gradients_under_micro_batching(
+    make_model: Callable, monkeypatch: pytest.MonkeyPatch, chunk: int | None
+) -> None:
     model = make_model()
     rollout = roll(model, DECODINGS[1])
-    states = reveal_states(rollout, random_credit(rollout))
+    states = reveal_states(rollout, (random_credit(rollout) != 0).any(-1))
 
-    def loss(logprob: Tensor) -> Tensor:
-        per_response = torch.where(states.item >= 0, logprob[states.item], 0).sum(-1)
+    def loss(scores: Scores) -> Tensor:
+        zeros = torch.zeros(5, dtype=torch.float64)
+        per_response = zeros.index_add(0, states.row[scores.number], scores.logprob)
         return per_response.div(6).exp().square().sum()
 
-    replay = Replay(model, rollout, temperature=0.8, batch_tokens=30)
-    logprob, value = replay.accumulate_joint(states, loss)
-    found = gradients(model)
     whole = Replay(model, rollout, temperature=0.8, batch_tokens=10**6)
-    (batch,) = whole._batches(states)
-    scored, number = whole._logprob(states, batch, 0)
-    expected_value = loss(torch.zeros_like(scored).index_put((number,), scored))
-    expected_value.backward()
-    torch.testing.assert_close(value, expected_value.detach())
-    for name, expected in gradients(model).items():
-        torch.testing.assert_close(found[name], expected, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(logprob, whole.score(states))
+    joint, expected_value = whole.accumulate(states, Anything(loss, is_separable=True))  # one batch: plain autograd
+    wanted = gradients(model)
+    if chunk:
+        monkeypatch.setattr(engine, "HEAD_CHUNK", chunk * model.vocab_size)
+    scores, value = Replay(model, rollout, temperature=0.8, batch_tokens=30).accumulate(
+        states, Anything(loss, is_separable=False)
+    )
+    torch.testing.assert_close(value, expected_value)
+    torch.testing.assert_close(scores.logprob, joint.logprob)
+    for name, found in gradients(model).items():
+        torch.testing.assert_close(found, wanted[name], rtol=1e-9, atol=1e-12)
 
 
 def test_responses_that_meet_in_a_state_run_it_once(make_model: Callable) -> None:
     model = make_model()
     rollout = roll(model, DECODINGS[0], same_prompt=6)
     credit = torch.randn(*rollout.response_ids.shape, 1, generator=torch.Generator().manual_seed(5)).double()
-    states = reveal_states(rollout, credit)
+    states = reveal_states(rollout, (credit != 0).any(-1))
     prefixes = {
         (int(prompt), *tokens[:position])
         for prompt, tokens in zip(rollout.prompt, rollout.response_ids.tolist(), strict=True)
         for position in range(6)
     }
-    assert len(states) == len(prefixes) < states.replayed_states == 30 * 6
+    assert len(states) == len(prefixes) < states.asked == 30 * 6
     assert rollout.row_forwards == len(prefixes)
-    # the start state of a prompt: every first token once, with the credit of all responses that begin with it
-    (start,) = ((states.position == 0) & (rollout.prompt[states.row] == 0)).nonzero(as_tuple=True)
-    for item in start.tolist():
-        token = rollout.response_ids[states.row[item], 0]
-        same = credit[:6, 0, 0][rollout.response_ids[:6, 0] == token]
-        expected = torch.stack([same.clamp(min=0).sum(), same.clamp(max=0).sum()])
-        torch.testing.assert_close(states.credit[item], expected)
-
-
-def test_merged_credit_gives_the_same_clipped_loss(make_model: Callable) -> None:
-    """ℓ(ρ, A) is homogeneous: the sums of positive and of negative credit give the loss of their parts."""
-    generator = torch.Generator().manual_seed(0)
-    advantage, ratio = (
-        torch.randn(50, generator=generator).double(),
-        torch.tensor([0.5, 0.9, 1.0, 1.1, 1.6]).double(),
-    )
-    parts = torch.stack([advantage.clamp(min=0).sum(), advantage.clamp(max=0).sum()])
-    for logprob in ratio.log():
-        clip = {"clip_low": 0.2, "clip_high": 0.3}
-        zero = torch.zeros((), dtype=torch.float64)
-        one_by_one = clipped_surrogate(logprob, zero, advantage, **clip).sum()
-        torch.testing.assert_close(clipped_surrogate(logprob, zero, parts, **clip).sum(), one_by_one)
+    # the start state of a prompt scores the first token of all its responses
+    start = states.state[(states.row == 0) & (states.position == 0)]
+    assert sorted(states.row[states.state == start].tolist()) == [0, 1, 2, 3, 4, 5]
 
 
 def test_the_head_in_chunks_changes_nothing(make_model: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model()
     rollout = roll(model, DECODINGS[1])
-    states = reveal_states(rollout, random_credit(rollout))
-    expected = policy_gradient(model, rollout, states)
+    credit = random_credit(rollout)
+    expected = policy_gradient(model, rollout, credit)
     monkeypatch.setattr(engine, "HEAD_CHUNK", 2 * model.vocab_size)
-    found = policy_gradient(model, rollout, states)
+    found = policy_gradient(model, rollout, credit)
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-12)
 
@@ -184,11 +181,11 @@ def test_dropout_is_the_same_in_both_passes_of_a_joint_loss(make_model: Callable
     block.attn_out = nn.Sequential(block.attn_out, nn.Dropout(0.5))
     model.train()
     rollout = roll(model, DECODINGS[0])
-    states = reveal_states(rollout, random_credit(rollout))
+    states = reveal_states(rollout, rollout.trainable)
     replay = Replay(model, rollout, temperature=0.8, batch_tokens=40, dropout_seed=7)
     first = replay.score(states)
     torch.rand(3)  # somebody else uses the global stream
-    second, _ = replay.accumulate(states, lambda logprob, _: logprob.sum())
-    assert torch.equal(first, second)
+    second, _ = replay.accumulate(states, LOGPROB)
+    assert torch.equal(first, second.logprob)
     other = Replay(model, rollout, temperature=0.8, batch_tokens=40, dropout_seed=8)
     assert not torch.equal(first, other.score(states))

@@ -65,5 +65,5 @@ def test_large_recipes_run_and_resume(
     model, _ = unmask.load(str(tmp_path / "straight" / "checkpoints" / "step-000002"))
     base, _ = unmask.load(str(checkpoint))
     ids = torch.randint(2, 50, (1, 10), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad(), unmask.models.reference(model):
+    with torch.no_grad(), unmask.models.without_adapter(model):
         torch.testing.assert_close(model(ids).logits, base(ids).logits)

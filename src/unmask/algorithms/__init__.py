@@ -10,15 +10,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from unmask.algorithms.algorithm import Actor, Algorithm, Experience, Prompts
+from unmask.algorithms.algorithm import Actor, Algorithm, Experience, Plan, Prompts
 from unmask.algorithms.forkgrpo import ForkGRPO, ForkGRPOSettings
 from unmask.algorithms.justgrpo import JustGRPO, JustGRPOSettings
+from unmask.objectives import ObjectiveSettings
 
-ALGORITHMS: dict[str, Callable[[Any], Algorithm]] = {
+ALGORITHMS: dict[str, Callable[[Any, ObjectiveSettings], Algorithm]] = {
     "forkgrpo": ForkGRPO,
     "justgrpo": JustGRPO,
 }
-"""Name in a recipe → algorithm, made from its settings."""
+"""Name in a recipe → algorithm, made from its settings and the objective's."""
 
 AlgorithmSettings = Annotated[ForkGRPOSettings | JustGRPOSettings, Field(discriminator="name")]
 """The `algorithm` section of a recipe."""
@@ -33,5 +34,6 @@ __all__ = [
     "ForkGRPOSettings",
     "JustGRPO",
     "JustGRPOSettings",
+    "Plan",
     "Prompts",
 ]

@@ -1,4 +1,4 @@
-"""What an algorithm is to the trainer: it collects experience and says which states to replay with what credit."""
+"""What an algorithm is to the trainer: it collects experience and says which states to replay under which objective."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from unmask.decoding import Rollout
+from unmask.objectives import Objective, ObjectiveSettings
+from unmask.randomness import derive
 from unmask.replay import States
 from unmask.tasks import Example
 
@@ -38,10 +40,20 @@ class Experience:
     advantage: Tensor
     """(B, L) what people look at: the tokens' advantage summed over the terms of the loss, before normalisation."""
     credit: Tensor
-    """(B, L, C) what replay uses: each term's advantage times its normaliser; zero for tokens not trained on.
-    With it the loss is Σ_c Σ_i ℓ(ρ_i, credit_ic), a mean over the prompts of all workers."""
+    """What the algorithm's own replay uses: advantage times normaliser, (B, L, C) for C terms or (B,) for a response;
+    zero for what is not trained on."""
+    key: Tensor
+    """(B,) int64 the key each response was drawn with; masks drawn for it derive from it."""
     metrics: dict[str, float] = field(default_factory=dict)
     """The algorithm's own numbers to log."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one update replays, and how it becomes a loss over the prompts of all workers."""
+
+    states: States
+    objective: Objective
 
 
 class Actor(Protocol):
@@ -68,21 +80,41 @@ class Actor(Protocol):
         """Largest minus smallest reward of the task."""
         ...
 
+    @property
+    def end_token_id(self) -> int:
+        """The id that ends a response."""
+        ...
+
     def total(self, value: float) -> float:
-        """Sum of a number over all workers."""
+        """Sum of a number over all workers, which must all ask."""
         ...
 
 
 class Algorithm(Protocol):
-    """Explore and credit, then replay. The loss itself is the recipe's objective."""
+    """Explore and credit, then replay under an objective."""
 
     def collect(self, prompts: Prompts, actor: Actor) -> Experience:
-        """Sample, judge and credit the responses of one update."""
+        """Sample, judge and credit the responses of one rollout batch."""
         ...
 
-    def replay(self, experience: Experience) -> States:
-        """The states to look at again."""
+    def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
+        """What each of `updates` optimizer updates on this experience replays; one plan may serve several."""
         ...
+
+
+def sample_group(prompts: Prompts, actor: Actor, size: int) -> tuple[Rollout, Tensor]:
+    """`size` independent responses to each prompt, one group a prompt. Returns the rollout and its keys (B,)."""
+    prompt = torch.arange(len(prompts)).repeat_interleave(size)  # (B,)
+    member = torch.arange(size).repeat(len(prompts))
+    key = derive(prompts.key[prompt], 0, member)
+    return actor.sample(prompts, prompt, key, group=prompt), key
+
+
+def until_end(rollout: Rollout, end_token_id: int) -> Tensor:
+    """(B, L) bool: the sampled tokens of each response up to its first end token, which is included."""
+    ended = (rollout.response_ids == end_token_id).cumsum(-1)
+    after = (ended > 1) | ((ended == 1) & (rollout.response_ids != end_token_id))
+    return rollout.trainable & ~after
 
 
 def check_left_to_right(algorithm: str, order: str, temperature: float) -> None:
@@ -93,8 +125,42 @@ def check_left_to_right(algorithm: str, order: str, temperature: float) -> None:
     """
     if order != "left_to_right":
         raise ValueError(f"decoding.order={order}: {algorithm} samples left to right; set decoding.order=left_to_right")
+    check_varied(algorithm, temperature)
+
+
+def check_varied(algorithm: str, temperature: float) -> None:
+    """For algorithms that compare responses to one prompt.
+
+    Raises:
+        ValueError: all responses would be the same.
+    """
     if temperature == 0:
         raise ValueError(f"decoding.temperature=0: {algorithm} needs different responses; use a temperature above 0")
+
+
+def check_no_kl(algorithm: str, objective: ObjectiveSettings) -> None:
+    """For algorithms without a divergence in their objective.
+
+    Raises:
+        ValueError: naming the key.
+    """
+    if objective.kl_weight:
+        raise ValueError(
+            f"objective.kl_weight={objective.kl_weight:g}: {algorithm} has no KL term; leave objective.kl_weight out"
+        )
+
+
+def check_no_mismatch(algorithm: str, objective: ObjectiveSettings) -> None:
+    """For algorithms that score tokens in states which the rollout never saw.
+
+    Raises:
+        ValueError: naming the key.
+    """
+    if objective.mismatch != "none":
+        raise ValueError(
+            f"objective.mismatch={objective.mismatch}: {algorithm} scores tokens in states of its own, where sampling "
+            "left no probability to compare with; set objective.mismatch=none"
+        )
 
 
 def spread(value: Tensor, rollout: Rollout) -> Tensor:

@@ -11,14 +11,22 @@ is nothing to replay here.
 
 from typing import Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from unmask.algorithms.algorithm import Actor, Experience, Prompts, check_left_to_right, spread
+from unmask.algorithms.algorithm import (
+    Actor,
+    Experience,
+    Plan,
+    Prompts,
+    check_left_to_right,
+    check_no_kl,
+    sample_group,
+    spread,
+)
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding
-from unmask.randomness import derive
-from unmask.replay import States, reveal_states
+from unmask.objectives import ClippedObjective, ObjectiveSettings
+from unmask.replay import reveal_states
 
 
 class JustGRPOSettings(BaseModel):
@@ -33,26 +41,27 @@ class JustGRPOSettings(BaseModel):
     advantage_eps: float = Field(1e-4, ge=0)
     """ε_A: added to the standard deviation, in units of reward."""
 
-    def check(self, decoding: Decoding) -> None:
+    def check(self, decoding: Decoding, objective: ObjectiveSettings) -> None:
         check_left_to_right("justgrpo", decoding.order, decoding.temperature)
+        check_no_kl("justgrpo", objective)
 
 
 class JustGRPO:
-    def __init__(self, settings: JustGRPOSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: JustGRPOSettings, objective: ObjectiveSettings) -> None:
+        self.settings, self.objective = settings, objective
 
     def collect(self, prompts: Prompts, actor: Actor) -> Experience:
-        size = self.settings.group_size
-        prompt = torch.arange(len(prompts)).repeat_interleave(size)  # (B,)
-        member = torch.arange(size).repeat(len(prompts))
-        rollout = actor.sample(prompts, prompt, derive(prompts.key[prompt], 0, member), group=prompt)
+        rollout, key = sample_group(prompts, actor, self.settings.group_size)
         reward = actor.reward(prompts, rollout)
         advantage = group_advantage(reward, rollout.group, self.settings.advantage_eps)
         token_advantage = spread(advantage, rollout)
         valid = actor.total(int((advantage != 0).sum()))
         length = rollout.response_ids.shape[1]
         credit = token_advantage.unsqueeze(-1) / (length * max(valid, 1))
-        return Experience(rollout, reward, token_advantage, credit)
+        return Experience(rollout, reward, token_advantage, credit, key)
 
-    def replay(self, experience: Experience) -> States:
-        return reveal_states(experience.rollout, experience.credit)
+    def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
+        credit = experience.credit
+        states = reveal_states(experience.rollout, (credit != 0).any(-1))
+        objective = ClippedObjective(states, self.objective, credit[states.row, states.position])
+        return [Plan(states, objective)] * updates

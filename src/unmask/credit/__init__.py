@@ -4,7 +4,23 @@
 passed. Tensors in, tensors out; who starts where is the algorithm's business.
 """
 
-from unmask.credit.group import GroupStatistics, group_advantage, group_statistics
+from unmask.credit.group import (
+    GroupStatistics,
+    centered_advantage,
+    floored_advantage,
+    group_advantage,
+    group_statistics,
+    leave_one_out_advantage,
+)
 from unmask.credit.segment import SegmentCredit, segment_credit
 
-__all__ = ["GroupStatistics", "SegmentCredit", "group_advantage", "group_statistics", "segment_credit"]
+__all__ = [
+    "GroupStatistics",
+    "SegmentCredit",
+    "centered_advantage",
+    "floored_advantage",
+    "group_advantage",
+    "group_statistics",
+    "leave_one_out_advantage",
+    "segment_credit",
+]

@@ -54,3 +54,39 @@ def group_advantage(reward: Tensor, group: Tensor, eps: float = 1e-4) -> Tensor:
     statistics = group_statistics(reward, group)
     advantage = (reward - statistics.mean[group]) / (statistics.std[group] + eps)
     return torch.where(statistics.is_mixed[group], advantage, 0)  # also where 0/0 would be nan
+
+
+def floored_advantage(reward: Tensor, group: Tensor, floor: float, *, ddof: int) -> Tensor:
+    """(B,) reward minus group mean, over the standard deviation or `floor`, whichever is larger.
+
+    Args:
+        ddof: 0 for the population's standard deviation (RLDF's algorithm 1, TraceRL), 1 for the sample's.
+
+    Source: RLDF, credit; TraceRL with floor 0.
+    """
+    statistics = group_statistics(reward, group)
+    std = statistics.std
+    if ddof == 0:
+        std = std * ((statistics.count - 1) / statistics.count).sqrt()
+    advantage = (reward - statistics.mean[group]) / std.clamp(min=floor)[group]
+    return torch.where(statistics.is_mixed[group], advantage, 0)
+
+
+def centered_advantage(reward: Tensor, group: Tensor) -> Tensor:
+    """(B,) reward minus group mean, not scaled. Source: Diffu-GRPO, wd1, SPG."""
+    return reward - group_statistics(reward, group).mean[group]
+
+
+def leave_one_out_advantage(reward: Tensor, group: Tensor, eps: float | None = None) -> Tensor:
+    """(B,) reward minus the mean of the others of its group, over the sample standard deviation plus `eps`.
+
+    Args:
+        eps: in units of reward; none = not scaled.
+
+    Source: Coupled-GRPO, ESPO.
+    """
+    statistics = group_statistics(reward, group)
+    count = statistics.count[group]
+    # the others' mean is (n·mean − R)/(n − 1); written so that equal rewards give exactly 0
+    advantage = (reward - statistics.mean[group]) * count / (count - 1).clamp(min=1)
+    return advantage if eps is None else advantage / (statistics.std[group] + eps)

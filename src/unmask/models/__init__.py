@@ -14,7 +14,7 @@ from unmask.models.denoiser import Denoiser, DenoiserOutput
 from unmask.models.dream import DreamConfig, DreamModel
 from unmask.models.llada import LLaDAConfig, LLaDAModelLM
 from unmask.models.loading import FAMILIES, load, load_model, save
-from unmask.models.lora import LoraSettings, add_lora, reference
+from unmask.models.lora import LoraSettings, add_lora, without_adapter
 from unmask.models.tokenizing import decode_response, load_tokenizer, render_prompt
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "load",
     "load_model",
     "load_tokenizer",
-    "reference",
     "render_prompt",
     "save",
+    "without_adapter",
 ]

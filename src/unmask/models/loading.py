@@ -27,10 +27,10 @@ from unmask.models.denoiser import Denoiser
 from unmask.models.dream import DreamConfig, DreamModel
 from unmask.models.files import one_line, read_json, replaced_folder, stored_tensors
 from unmask.models.llada import LLaDAConfig, LLaDAModelLM
-from unmask.models.lora import LoraSettings, add_lora, reference
+from unmask.models.lora import LoraSettings, add_lora, without_adapter
 from unmask.models.tokenizing import load_tokenizer, save_tokenizer
 
-__all__ = ["FAMILIES", "LoraSettings", "add_lora", "load", "load_model", "reference", "save"]
+__all__ = ["FAMILIES", "LoraSettings", "add_lora", "load", "load_model", "save", "without_adapter"]
 
 FAMILIES: dict[str, type[Denoiser]] = {
     LLaDAConfig.model_type: LLaDAModelLM,

@@ -73,7 +73,7 @@ def add_lora(model: Denoiser | PeftModel, settings: LoraSettings) -> PeftModel:
 
 
 @contextmanager
-def reference(model: Denoiser | PeftModel) -> Iterator[PeftModel]:
+def without_adapter(model: Denoiser | PeftModel) -> Iterator[PeftModel]:
     """The model without its adapter, for as long as the context lasts: the reference policy of a LoRA run."""
     if not isinstance(model, PeftModel):
         raise UnmaskError("a model without an adapter is its own reference only before training; keep a frozen copy")

@@ -1,29 +1,56 @@
-"""The replay engine: log-probabilities of exactly the scored positions, and their gradients, in bounded memory.
+"""The replay engine: log-probabilities of exactly the scored tokens, and their gradients, in bounded memory.
 
 States are packed into micro-batches by a token budget. The denoiser runs its last layer and head only at scored
 positions, and the head in chunks, so that the N × V matrix of logits is never whole. Gradients are added up over
-micro-batches and equal those of one big batch: a token-level loss is a sum over tokens, and for any other loss
-`accumulate_joint` first scores without gradients, differentiates the loss with respect to the log-probabilities,
-and replays with these coefficients.
+micro-batches and equal those of one big batch. A separable loss, a sum over states, is differentiated batch by batch;
+any other is differentiated with respect to the log-probabilities of a first pass without gradients, and the second
+pass replays with these coefficients. The head is run backwards only for tokens whose coefficient is not zero.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from unmask.decoding.rollout import Rollout
 from unmask.models import Denoiser
 from unmask.randomness import name_seed
 from unmask.replay.states import States
 
-TokenLoss = Callable[[Tensor, Tensor], Tensor]
-"""(log-probabilities (n,), their numbers (n,) among the N scored tokens) → scalar: these tokens' part of the loss."""
-
 HEAD_CHUNK = 2**25
 """Logits held at a time, in elements; 128 MiB in float32."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Log-probabilities of n scored tokens, in at least float32: those of a few states, or all N."""
+
+    number: Tensor
+    """(n,) int64: the tokens' numbers among the N of the states."""
+    logprob: Tensor
+    """(n,) under the current policy; the only one with gradients."""
+    old: Tensor
+    """(n,) under the policy before the first update on this rollout. In the first update it is `logprob` itself."""
+    reference: Tensor | None
+    """(n,) under the reference policy; none = there is none."""
+    sampled: Tensor
+    """(n,) as recorded while sampling: in the same state only where `States.is_revealed`."""
+
+
+class Loss(Protocol):
+    """What the engine needs of an objective."""
+
+    @property
+    def is_separable(self) -> bool:
+        """The loss of all states is the sum of the losses of any parts they are divided into."""
+        ...
+
+    def loss(self, scores: Scores) -> Tensor:
+        """A scalar, differentiable in `scores.logprob`."""
+        ...
 
 
 class Replay:
@@ -54,45 +81,91 @@ class Replay:
         self.has_dropout = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
 
     @torch.no_grad()
-    def score(self, states: States) -> Tensor:
-        """(N,) log-probabilities of the scored tokens, in at least float32."""
-        logprob = states.credit.new_zeros(states.credit.shape[0])
+    def score(self, states: States, model: Denoiser | None = None) -> Tensor:
+        """(N,) log-probabilities of the scored tokens, in at least float32; `model` in place of the current policy."""
+        logprob = self._empty(states)
         for index, batch in enumerate(self._batches(states)):
-            scored, number = self._logprob(states, batch, index)
-            logprob[number] = scored.to(logprob.dtype)
+            scored = self._hidden(states, batch, index, model or self.model)
+            logprob[scored.number] = self._head(scored).to(logprob.dtype)
         return logprob
 
-    def accumulate(self, states: States, token_loss: TokenLoss) -> tuple[Tensor, Tensor]:
-        """Add the gradients of a token-level loss to the parameters' `.grad`.
+    def accumulate(
+        self,
+        states: States,
+        objective: Loss,
+        *,
+        old: Tensor | None = None,
+        reference: Tensor | None = None,
+        scale: float = 1.0,
+    ) -> tuple[Scores, Tensor]:
+        """Add the gradients of `scale` times the objective's loss to the parameters' `.grad`.
+
+        Args:
+            old: (N,) log-probabilities under the policy before the first update; none = this is that policy.
+            reference: (N,) under the reference policy.
 
         Returns:
-            (N,) log-probabilities as scored, and the loss, a scalar; both detached.
+            All tokens' scores and the loss, a scalar; both detached.
         """
-        logprob = states.credit.new_zeros(states.credit.shape[0])
-        total = states.credit.new_zeros(())
+        sampled = self.rollout.logprob[states.row, states.position]
+
+        def scores(number: Tensor, logprob: Tensor) -> Scores:
+            before = logprob.detach() if old is None else old[number]
+            return Scores(number, logprob, before, None if reference is None else reference[number], sampled[number])
+
+        everything = torch.arange(states.tokens, device=states.state.device)
+        if objective.is_separable:
+
+            def separable(number: Tensor, logprob: Tensor) -> Tensor:
+                return scale * objective.loss(scores(number, logprob))
+
+            logprob, loss = self._accumulate(states, separable)
+            return scores(everything, logprob), loss
+        leaf = self.score(states).requires_grad_()
+        loss = scale * objective.loss(scores(everything, leaf))
+        (coefficient,) = torch.autograd.grad(loss, leaf)
+        self._accumulate(states, lambda number, logprob: (coefficient[number] * logprob).sum())
+        return scores(everything, leaf.detach()), loss.detach()
+
+    def _accumulate(self, states: States, loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Gradients of a separable loss of (number (n,), logprob (n,)). Returns all log-probabilities and the loss."""
+        all_logprobs = self._empty(states)
+        total = all_logprobs.new_zeros(())
         for index, batch in enumerate(self._batches(states)):
-            scored, number = self._logprob(states, batch, index)
-            loss = token_loss(scored, number)
-            loss.backward()
-            logprob[number] = scored.detach().to(logprob.dtype)
-            total += loss.detach()
-        return logprob, total
+            scored = self._hidden(states, batch, index, self.model)
+            if scored.hidden.shape[0] <= self._chunk_rows:
+                logprob = self._head(scored)
+                value = loss(scored.number, logprob)
+                value.backward()
+            else:
+                # through the chunks twice: once to know the loss, then backwards where it depends on the token
+                with torch.no_grad():
+                    logprob = self._head(scored)
+                logprob.requires_grad_()
+                value = loss(scored.number, logprob)
+                (coefficient,) = torch.autograd.grad(value, logprob)
+                self._head_backward(scored, coefficient)
+            all_logprobs[scored.number] = logprob.detach().to(all_logprobs.dtype)
+            total += value.detach()
+        return all_logprobs, total
 
-    def accumulate_joint(self, states: States, loss: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """As `accumulate`, for any differentiable loss of all N log-probabilities, e.g. of sequence-level ratios."""
-        logprob = self.score(states).requires_grad_()
-        value = loss(logprob)
-        (coefficient,) = torch.autograd.grad(value, logprob)
-        self.accumulate(states, lambda scored, number: (coefficient[number] * scored).sum())
-        return logprob.detach(), value.detach()
+    @property
+    def _chunk_rows(self) -> int:
+        return max(1, HEAD_CHUNK // self.model.vocab_size)
 
-    def _logprob(self, states: States, batch: Tensor, index: int) -> tuple[Tensor, Tensor]:
-        """Log-probabilities (n,) of the tokens of a micro-batch of states (b,), and their numbers (n,) among all N."""
+    def _empty(self, states: States) -> Tensor:
+        return self.rollout.logprob.new_zeros(states.tokens)
+
+    def _hidden(self, states: States, batch: Tensor, index: int, model: Denoiser) -> "_Scored":
+        """A micro-batch of states (b,) through the denoiser, up to the head."""
         rollout, response = self.rollout, states.response[batch]
-        response_ids = torch.where(states.visible[batch], rollout.response_ids[response], self.model.mask_token_id)
-        prompt_mask = rollout.prompt_mask[response]
+        mask_id = model.mask_token_id
+        response_ids = torch.where(states.visible[batch], rollout.response_ids[response], mask_id)
+        prompt_mask, prompt_ids = rollout.prompt_mask[response], rollout.prompt_ids[response]
+        if states.prompt_visible is not None:
+            prompt_ids = torch.where(states.prompt_visible[batch] | ~prompt_mask, prompt_ids, mask_id)
         cut = int((~prompt_mask).sum(-1).min())  # left padding that no row of this batch needs
-        prompt_mask, prompt_ids = prompt_mask[:, cut:], rollout.prompt_ids[response, cut:]
+        prompt_mask, prompt_ids = prompt_mask[:, cut:], prompt_ids[:, cut:]
         attention = None
         if not prompt_mask.all():
             attention = torch.cat([prompt_mask, torch.ones_like(response_ids, dtype=torch.bool)], dim=-1)
@@ -109,14 +182,37 @@ class Replay:
         position = place_position[starts].unsqueeze(-1).repeat(1, int(counts.max()))  # (b, most)
         position[place_row, column] = place_position
         with self._dropout(index):
-            hidden = self.model(
+            hidden = model(
                 torch.cat([prompt_ids, response_ids], dim=-1),
                 attention,
                 scored=position + prompt_ids.shape[-1],
                 return_hidden=True,
             ).hidden  # (b, most, d)
         token = rollout.response_ids[states.row[number], states.position[number]]
-        return token_logprob(self.model, hidden[place_row, column], at, token, self.temperature), number
+        return _Scored(model, hidden[place_row, column], at, token, number)
+
+    def _head(self, scored: "_Scored") -> Tensor:
+        """(n,) log-probabilities, chunk by chunk."""
+        pieces = [self._chunk(part) for part in scored.chunks(self._chunk_rows)]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def _head_backward(self, scored: "_Scored", coefficient: Tensor) -> None:
+        """Gradients of Σ coefficient · log-probability, with the logits of one chunk at a time."""
+        (chosen,) = coefficient.nonzero(as_tuple=True)
+        if not len(chosen):
+            return
+        place, at = torch.unique_consecutive(scored.at[chosen], return_inverse=True)
+        leaf = scored.hidden.detach()[place].requires_grad_()
+        needed = _Scored(scored.model, leaf, at, scored.token[chosen], chosen)
+        for part in needed.chunks(self._chunk_rows):
+            (coefficient[part.number] * self._chunk(part)).sum().backward()
+        scored.hidden[place].backward(leaf.grad)
+
+    def _chunk(self, scored: "_Scored") -> Tensor:
+        logits = scored.model.head(scored.hidden)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = logits if self.temperature == 1 else logits / self.temperature
+        return logits.log_softmax(-1)[scored.at, scored.token]
 
     def _batches(self, states: States) -> Iterator[Tensor]:
         """Indices of micro-batches; states of like prompt length and like count together, so little is padding."""
@@ -145,33 +241,30 @@ class Replay:
             yield
 
 
-def token_logprob(model: Denoiser, hidden: Tensor, at: Tensor, token: Tensor, temperature: float) -> Tensor:
-    """log-softmax of the head's logits over `temperature`, at tokens.
+@dataclass(frozen=True)
+class _Scored:
+    """n tokens at p places of one micro-batch, before the head."""
 
-    Args:
-        hidden: (p, d) the denoiser's final hidden states at p places.
-        at: (n,) ascending: the place of each token.
-        token: (n,) token ids.
+    model: Denoiser
+    hidden: Tensor
+    """(p, d) final hidden states."""
+    at: Tensor
+    """(n,) ascending: the place of each token."""
+    token: Tensor
+    """(n,) token ids."""
+    number: Tensor
+    """(n,) the tokens' numbers among those of all states."""
 
-    Returns:
-        (n,) in at least float32; memory for logits is bounded whatever p is.
-    """
-
-    def chunk(hidden: Tensor, at: Tensor, token: Tensor) -> Tensor:
-        logits = model.head(hidden)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        logits = logits if temperature == 1 else logits / temperature
-        return logits.log_softmax(-1)[at, token]
-
-    rows = max(1, HEAD_CHUNK // model.vocab_size)
-    if hidden.shape[0] <= rows:
-        return chunk(hidden, at, token)
-    pieces = []
-    for start in range(0, hidden.shape[0], rows):
-        inside = slice(*torch.searchsorted(at, torch.tensor([start, start + rows], device=at.device)).tolist())
-        part = (hidden[start : start + rows], at[inside] - start, token[inside])
-        pieces.append(checkpoint(chunk, *part, use_reentrant=False) if torch.is_grad_enabled() else chunk(*part))
-    return torch.cat(pieces)
+    def chunks(self, rows: int) -> Iterator["_Scored"]:
+        """Parts of at most `rows` places."""
+        if self.hidden.shape[0] <= rows:
+            yield self
+            return
+        for start in range(0, self.hidden.shape[0], rows):
+            bounds = torch.tensor([start, start + rows], device=self.at.device)
+            inside = slice(*torch.searchsorted(self.at, bounds).tolist())
+            hidden = self.hidden[start : start + rows]
+            yield _Scored(self.model, hidden, self.at[inside] - start, self.token[inside], self.number[inside])
 
 
 def _members(group: Tensor, groups: int, chosen: Tensor) -> tuple[Tensor, Tensor]:

@@ -105,7 +105,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        self.algorithm.check(self.decoding)
+        self.algorithm.check(self.decoding, self.objective)
         return self
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.algorithms import ALGORITHMS, Experience, Prompts
+from unmask.algorithms import ALGORITHMS, Experience, Plan, Prompts
 from unmask.decoding import Rollout, sample
 from unmask.errors import UnmaskError
 from unmask.evaluation import evaluate
-from unmask.models import Denoiser
-from unmask.objectives import clipped, clipped_surrogate
+from unmask.models import Denoiser, without_adapter
+from unmask.objectives import TRUNCATION
 from unmask.randomness import derive, name_seed, stream
-from unmask.replay import Replay, States
+from unmask.replay import Replay, Scores, States
 from unmask.tasks import Task
 from unmask.tasks.rendering import prompt_batch, response_text
 from unmask.training.checkpoint import read_optimizer, read_state, save_checkpoint
@@ -85,6 +85,10 @@ class PolicyActor:
     def reward_range(self) -> float:
         return self.task.reward_max - self.task.reward_min
 
+    @property
+    def end_token_id(self) -> int:
+        return self.model.end_token_id
+
     def total(self, value: float) -> float:
         return self.world.total(value)
 
@@ -101,6 +105,8 @@ class Trainer:
     Args:
         run: the run's folder, which exists.
         listeners: called on the main worker.
+        reference: a frozen copy of the model before training, where the objective needs one and the model has no
+            adapter to switch off.
     """
 
     def __init__(
@@ -112,10 +118,12 @@ class Trainer:
         task: Task,
         world: World,
         listeners: list[Listener] | None = None,
+        reference: Denoiser | None = None,
     ) -> None:
         self.recipe, self.run, self.world = recipe, run, world
+        self.reference = reference
         self.model, self.tokenizer, self.task = model, tokenizer, task
-        self.algorithm = ALGORITHMS[recipe.algorithm.name](recipe.algorithm)
+        self.algorithm = ALGORITHMS[recipe.algorithm.name](recipe.algorithm, recipe.objective)
         self.optimizer = build_optimizer(model, recipe.optimizer)
         self.listeners = listeners or []
         self.metrics = MetricsFile(run / "metrics.jsonl")
@@ -182,7 +190,8 @@ class Trainer:
         # from here the step is finished whatever comes, so that the weights always belong to a whole one
         with self.interrupts.held_back():
             replay_began = time.perf_counter()
-            metrics = self.learn(experience, self.algorithm.replay(experience))
+            plans = self.algorithm.replay(experience, actor, self.recipe.trainer.updates_per_rollout)
+            metrics = self.learn(experience, plans)
             self.step += 1
             seconds = {
                 **{f"time/{what}": value for what, value in actor.seconds.items()},
@@ -220,49 +229,79 @@ class Trainer:
         key = derive(torch.tensor(name_seed(self.recipe.seed, "rollout")), torch.tensor(numbers))
         return Prompts(ids, mask, key, tuple(examples))
 
-    def learn(self, experience: Experience, states: States) -> dict[str, float]:
-        """Replay and update the weights, `updates_per_rollout` times. Without credit anywhere nothing runs."""
-        objective = self.recipe.objective
-        clip = {"clip_low": objective.clip_low, "clip_high": objective.clip_high}
+    def learn(self, experience: Experience, plans: list[Plan]) -> dict[str, float]:
+        """Replay each plan and update the weights after it. A plan without states on any worker does not run."""
+        settings = self.recipe.objective
+        rollout, first = experience.rollout, plans[0].states
         metrics = {
-            "states/replayed": self.world.total(states.replayed_states),
-            "states/distinct": self.world.total(len(states)),
-            "tokens/replayed": self.world.total(states.replayed_tokens),
+            "states/replayed": self.world.total(first.asked),
+            "states/distinct": self.world.total(len(first)),
+            "tokens/replayed": self.world.total(first.tokens),
             "loss": 0.0,
             "grad_norm": 0.0,
             "kl": 0.0,
             "policy/clip_fraction": 0.0,
             "policy/mismatch": 0.0,
+            "policy/effective_sample_size": 1.0,
         }
-        if not metrics["states/replayed"]:
-            return metrics
-        credit = states.credit * objective.scale  # (N, 2)
         replay = Replay(
             self.model,
-            experience.rollout,
+            rollout,
             temperature=self.recipe.decoding.temperature,
             batch_tokens=self.recipe.trainer.batch_tokens,
             dropout_seed=name_seed(self.recipe.seed, "dropout", self.step, self.world.rank),
         )
         self.model.train()
-        old: Tensor | None = None
-        for _ in range(self.recipe.trainer.updates_per_rollout):
-
-            def token_loss(logprob: Tensor, number: Tensor, old: Tensor | None = old) -> Tensor:
-                before = logprob.detach() if old is None else old[number]
-                return clipped_surrogate(logprob.unsqueeze(-1), before.unsqueeze(-1), credit[number], **clip).sum()
-
-            logprob, loss = replay.accumulate(states, token_loss)
-            if old is None:
-                old = logprob
-                sampled = experience.rollout.logprob[states.row, states.position]
-                metrics["policy/mismatch"] = self.mean((logprob - sampled).abs())
+        # what the weights before the first update think of later plans has to be known before it changes them
+        old = {id(plan): replay.score(plan.states) for plan in plans if plan is not plans[0]}
+        reference: dict[int, Tensor] = {}
+        if settings.kl_weight and settings.reference == "start":
+            with self.reference_policy() as model:
+                reference = {id(plan): replay.score(plan.states, model) for plan in plans}
+        for plan in plans:
+            if not self.world.total(len(plan.states)):
+                continue
+            scores, loss = replay.accumulate(
+                plan.states,
+                plan.objective,
+                old=old.get(id(plan)),
+                reference=reference.get(id(plan)),
+                scale=settings.scale,
+            )
+            if id(plan) not in old:
+                old[id(plan)] = scores.old
+                metrics |= self.agreement(plan.states, scores)
             self.world.sum_gradients(self.model.parameters())
             metrics["grad_norm"] = optimizer_step(self.optimizer, self.recipe.optimizer, self.step + 1)
             metrics["loss"] = self.world.total(loss.item())
-            stopped = clipped(logprob.unsqueeze(-1), old.unsqueeze(-1), credit, **clip)
-            metrics["policy/clip_fraction"] = self.mean(stopped[credit != 0])
+            metrics |= {name: self.mean(values) for name, values in plan.objective.measure(scores).items()}
         return metrics
+
+    @contextmanager
+    def reference_policy(self) -> Iterator[Denoiser]:
+        """The model before training: the frozen copy, or the model without its adapter."""
+        if self.reference is not None:
+            yield self.reference
+        else:
+            with without_adapter(self.model):
+                yield self.model
+
+    def agreement(self, states: States, scores: Scores) -> dict[str, float]:
+        """How far replay agrees with sampling, on the tokens scored where the rollout revealed them; on all scored
+        tokens when there are none."""
+        compared = states.is_revealed
+        if not self.world.total(int(compared.sum())):
+            compared = torch.ones_like(compared)
+        difference = (scores.old - scores.sampled)[compared].double()
+        weight = difference.exp()
+        if self.recipe.objective.mismatch == "truncate":
+            weight = weight.clamp(max=TRUNCATION)
+        squares = self.mean(weight.square())
+        return {
+            "policy/mismatch": self.mean(difference.abs()),
+            # of n tokens, (Σw)²/(n Σw²); 1 when all weights are equal
+            "policy/effective_sample_size": self.mean(weight) ** 2 / squares if squares else 1.0,
+        }
 
     def describe(self, experience: Experience) -> dict[str, float]:
         """The numbers of a rollout batch that every algorithm logs, over all workers."""
