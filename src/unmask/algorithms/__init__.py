@@ -13,19 +13,22 @@ from pydantic import Field
 from unmask.algorithms.algorithm import Actor, Algorithm, Experience, Plan, Prompts
 from unmask.algorithms.forkgrpo import ForkGRPO, ForkGRPOSettings
 from unmask.algorithms.justgrpo import JustGRPO, JustGRPOSettings
+from unmask.algorithms.rldf import RLDF, RLDFSettings
 from unmask.objectives import ObjectiveSettings
 
 ALGORITHMS: dict[str, Callable[[Any, ObjectiveSettings], Algorithm]] = {
     "forkgrpo": ForkGRPO,
     "justgrpo": JustGRPO,
+    "rldf": RLDF,
 }
 """Name in a recipe → algorithm, made from its settings and the objective's."""
 
-AlgorithmSettings = Annotated[ForkGRPOSettings | JustGRPOSettings, Field(discriminator="name")]
+AlgorithmSettings = Annotated[ForkGRPOSettings | JustGRPOSettings | RLDFSettings, Field(discriminator="name")]
 """The `algorithm` section of a recipe."""
 
 __all__ = [
     "ALGORITHMS",
+    "RLDF",
     "Actor",
     "Algorithm",
     "AlgorithmSettings",
@@ -36,4 +39,5 @@ __all__ = [
     "JustGRPOSettings",
     "Plan",
     "Prompts",
+    "RLDFSettings",
 ]

@@ -39,6 +39,11 @@ class Scores:
     sampled: Tensor
     """(n,) as recorded while sampling: in the same state only where `States.is_revealed`."""
 
+    def select(self, chosen: Tensor) -> "Scores":
+        """Only the tokens where `chosen` (n,) bool is true."""
+        reference = None if self.reference is None else self.reference[chosen]
+        return Scores(self.number[chosen], self.logprob[chosen], self.old[chosen], reference, self.sampled[chosen])
+
 
 class Loss(Protocol):
     """What the engine needs of an objective."""
