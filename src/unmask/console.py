@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -104,7 +105,9 @@ class ComparisonView:
 
     def finish(self, comparison: Comparison) -> None:
         """The table, and where everything is."""
-        shown = Table(*HEADER)
+        shown = Table(box=SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        for name in HEADER:  # the reason of a failure is long, and stands in the second
+            shown.add_column(name, no_wrap=name != HEADER[1])
         for row in table(comparison):
             shown.add_row(*map(Text, row))
         console.print(shown)

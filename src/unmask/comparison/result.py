@@ -13,15 +13,7 @@ from unmask.comparison.curves import Curve, Point, draw
 from unmask.errors import UnmaskError
 from unmask.training.metrics import replace_text
 
-HEADER = (
-    "recipe",
-    "final accuracy",
-    "start accuracy",
-    "generated tokens",
-    "seconds of training",
-    "steps",
-    "seconds per step",
-)
+HEADER = ("recipe", "final accuracy", "start accuracy", "tokens", "seconds", "steps", "s/step")
 
 
 @dataclass(frozen=True)
@@ -130,7 +122,7 @@ def _markdown(comparison: Comparison) -> str:
         "",
         f"Task {comparison.task}, model {comparison.model}, {seeds}. A run ends {end}. Accuracy on "
         f"{comparison.examples:,} evaluation examples, mean ± sample standard deviation over seeds; the other numbers "
-        "are means over seeds. Evaluations are not counted in the seconds of training.",
+        "are means over seeds: generated tokens, seconds of training without evaluations, steps.",
         "",
         *(
             "| " + " | ".join(cell.replace("|", r"\|") for cell in [*row, *[""] * (len(HEADER) - len(row))]) + " |"

@@ -112,9 +112,9 @@ def _load(names: Sequence[str], overrides: Sequence[str]) -> dict[str, Recipe]:
             raise UnmaskError(f"recipe {name}: its runs would be called as those of {other}; rename one of the files")
     chosen = {name: load_recipe(name, tuple(overrides), Recipe) for name in names}
     first, *others = names
-    shared = {
-        name: recipe.model_dump(mode="json", include={"task", "model", "evaluation"}) for name, recipe in chosen.items()
-    }
+    # how often a run is evaluated on its way changes none of its numbers
+    compared: Any = {"task": True, "model": True, "evaluation": {"examples", "decoding"}}
+    shared = {name: recipe.model_dump(mode="json", include=compared) for name, recipe in chosen.items()}
     for name in others:
         difference = _difference(shared[first], shared[name])
         if difference is not None:
