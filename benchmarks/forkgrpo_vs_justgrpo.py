@@ -19,13 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+from unmask.comparison.curves import Curve, MeanPoint, draw, mean_curve, read_curve
 from unmask.config import load_recipe
 from unmask.training.recipe import Recipe
 
 DOCS = Path(__file__).parents[1] / "docs"
 RECIPES = {"ForkGRPO": "tiny/forkgrpo", "JustGRPO": "tiny/justgrpo"}
-Curve = list[tuple[float, float]]
-"""(generated tokens, accuracy) of a run's evaluations."""
 
 
 def train(recipe: str, seed: int, folder: Path, steps: int, every: int) -> Path:
@@ -48,62 +47,30 @@ def steps_for(recipe: str, tokens: float) -> int:
     return round(tokens / prompt / settings.trainer.prompts_per_step)
 
 
-def curve(run: Path) -> Curve:
-    rows = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
-    return [(row["tokens/generated_total"], row["accuracy"]) for row in rows]
-
-
-def tokens_to_reach(accuracy: float, points: Curve) -> float:
+def tokens_to_reach(accuracy: float, points: list[MeanPoint]) -> float:
     """Generated tokens at which a curve first gets there, by straight lines between evaluations; nan = never."""
-    for (before, low), (after, high) in pairwise(points):
-        if low < accuracy <= high:
-            return before + (after - before) * (accuracy - low) / (high - low)
+    for low, high in pairwise(points):
+        if low.accuracy < accuracy <= high.accuracy:
+            part = (accuracy - low.accuracy) / (high.accuracy - low.accuracy)
+            return low.tokens + (high.tokens - low.tokens) * part
     return math.nan
-
-
-def mean_curve(curves: list[Curve]) -> Curve:
-    """Mean over seeds, evaluation by evaluation."""
-    return [
-        (statistics.mean(point[0] for point in points), statistics.mean(point[1] for point in points))
-        for points in zip(*curves, strict=True)
-    ]
 
 
 def spread(values: list[float]) -> str:
     return f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}"
 
 
-def draw(curves: dict[str, list[Curve]], file: Path) -> None:
-    """Thin lines for seeds, a thick one for their mean."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    for (name, runs), colour in zip(curves.items(), ("#c0392b", "#2c6fbb"), strict=True):
-        for points in runs:
-            axes.plot([t / 1e3 for t, _ in points], [a for _, a in points], color=colour, alpha=0.25, linewidth=0.8)
-        mean = mean_curve(runs)
-        axes.plot([t / 1e3 for t, _ in mean], [a for _, a in mean], color=colour, linewidth=2, label=name)
-    axes.set(xlabel="generated tokens (thousands)", ylabel="pass@1, held-out grids", title="4×4 sudoku, tiny model")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(file, metadata={"Date": None})
-
-
 def page(curves: dict[str, list[Curve]], seconds: dict[str, list[float]], seeds: list[int]) -> str:
     """The measured table, whatever it says."""
     rows = []
-    target = statistics.mean(points[-1][1] for points in curves["JustGRPO"])
+    target = statistics.mean(points[-1].accuracy for points in curves["JustGRPO"])
     needed = {name: tokens_to_reach(target, mean_curve(runs)) for name, runs in curves.items()}
     for name, runs in curves.items():
-        final = [points[-1][1] for points in runs]
-        tokens = statistics.mean(points[-1][0] for points in runs)
+        final = [points[-1].accuracy for points in runs]
+        tokens = statistics.mean(points[-1].tokens for points in runs)
         reach = "not reached" if math.isnan(needed[name]) else f"{needed[name]:,.0f}"
         rows.append(
-            f"| {name} | {spread([points[0][1] for points in runs])} | {spread(final)} | "
+            f"| {name} | {spread([points[0].accuracy for points in runs])} | {spread(final)} | "
             f"{min(final):.3f} to {max(final):.3f} | {tokens:,.0f} | {reach} | "
             f"{spread([s / 60 for s in seconds[name]])} |"
         )
@@ -138,14 +105,14 @@ def main() -> None:
                 waiting[name, seed] = pool.submit(train, recipe, seed, arguments.keep, steps, every)
         runs = {key: future.result() for key, future in waiting.items()}
 
-    curves = {name: [curve(runs[name, seed]) for seed in arguments.seeds] for name in RECIPES}
+    curves = {name: [read_curve(runs[name, seed]) for seed in arguments.seeds] for name in RECIPES}
     seconds = {name: [training_seconds(runs[name, seed]) for seed in arguments.seeds] for name in RECIPES}
-    draw(curves, DOCS / "forkgrpo_vs_justgrpo.svg")
+    draw(curves, DOCS / "forkgrpo_vs_justgrpo.svg", title="4×4 sudoku, tiny model")
     text = page(curves, seconds, arguments.seeds)
     print(text)
     (DOCS / "forkgrpo_vs_justgrpo.md").write_text(text + notes(DOCS / "forkgrpo_vs_justgrpo.md"))
     if arguments.json:
-        finals = {name: [points[-1][1] for points in points_of] for name, points_of in curves.items()}
+        finals = {name: [points[-1].accuracy for points in points_of] for name, points_of in curves.items()}
         arguments.json.write_text(json.dumps(finals, indent=1) + "\n")
 
 

@@ -27,7 +27,7 @@ def test_help_and_errors_start_without_torch() -> None:
 
 def test_the_module_is_the_same_command() -> None:
     done = subprocess.run([sys.executable, "-m", "unmask", "--help"], capture_output=True, text=True, check=True)
-    assert all(command in done.stdout for command in ("train", "sft", "eval", "sample", "recipes"))
+    assert all(command in done.stdout for command in ("train", "compare", "sft", "eval", "sample", "recipes"))
 
 
 def test_recipes_are_listed_one_a_line(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:

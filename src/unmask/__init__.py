@@ -3,6 +3,7 @@
     model, tokenizer = unmask.load("tiny")
     rollout = unmask.decode(model, prompt_ids, prompt_mask, unmask.Decoding(length=16), generator=generator)
     result = unmask.train("tiny/forkgrpo", overrides=["trainer.steps=20"])
+    comparison = unmask.compare(["tiny/forkgrpo", "tiny/justgrpo"], tokens=100_000)
 
 Imports are lazy: nothing heavy loads before it is used.
 """
@@ -11,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unmask.comparison import compare
     from unmask.decoding import Decoding, Rollout, decode
     from unmask.errors import UnmaskError
     from unmask.models import load
@@ -24,13 +26,14 @@ _HOME = {
     "Rollout": "unmask.decoding",
     "Task": "unmask.tasks",
     "UnmaskError": "unmask.errors",
+    "compare": "unmask.comparison",
     "decode": "unmask.decoding",
     "load": "unmask.models",
     "resume": "unmask.runs",
     "train": "unmask.runs",
 }
 
-__all__ = ["Decoding", "Rollout", "Task", "UnmaskError", "decode", "load", "resume", "train"]
+__all__ = ["Decoding", "Rollout", "Task", "UnmaskError", "compare", "decode", "load", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

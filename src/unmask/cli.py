@@ -50,6 +50,32 @@ def train(
 
 
 @app.command()
+def compare(
+    recipes: Annotated[
+        list[str],
+        typer.Argument(metavar="RECIPE... [KEY=VALUE]...", help="What to compare; keys to change in all."),
+    ],
+    seeds: Annotated[int, typer.Option(help="Runs of every recipe, with the seeds 0, 1, ...")] = 3,
+    tokens: Annotated[int | None, typer.Option(help="End a run when it has generated as many tokens.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="End a run when it has trained as long.")] = None,
+    output: Annotated[str, typer.Option(metavar="FOLDER", help="Where everything is kept.")] = "runs/comparison",
+) -> None:
+    """Compare recipes over several seeds, at equal tokens, equal minutes, or their own steps."""
+    from unmask import comparison
+    from unmask.console import ComparisonView
+
+    changes = [argument for argument in recipes if "=" in argument]
+    names = [argument for argument in recipes if "=" not in argument]
+    with _interruptible(), ComparisonView() as view:
+        result = comparison.compare(
+            names, seeds, tokens=tokens, minutes=minutes, output=output, overrides=changes, watcher=view
+        )
+        view.finish(result)
+    if result.failures:
+        raise typer.Exit(1)
+
+
+@app.command()
 def sft(
     recipe: Annotated[str, typer.Argument(help="A YAML file or a shipped recipe, e.g. tiny/sft.")],
     overrides: Overrides = None,

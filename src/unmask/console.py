@@ -3,16 +3,20 @@
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -20,6 +24,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from unmask.comparison import ComparedRun, Comparison
+from unmask.comparison.result import HEADER, table
 from unmask.decoding import Decoding, Rollout, decode
 from unmask.evaluation import Evaluation
 from unmask.models import Denoiser, render_prompt
@@ -28,6 +34,7 @@ from unmask.runs import Result
 from unmask.tasks import Task
 from unmask.tasks.rendering import left_pad, prompt_tokens, response_text
 from unmask.training.metrics import replace_text
+from unmask.training.trainer import Listener
 
 # of several workers only the first talks
 console = Console(quiet=os.environ.get("RANK", "0") != "0")
@@ -37,15 +44,7 @@ class TrainingView:
     """A progress bar with the last step's reward; a listener of the trainer."""
 
     def __init__(self, title: str) -> None:
-        self.progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[status]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-        )
+        self.progress = _progress()
         self.bar = self.progress.add_task(title, total=None, status="")
 
     def __enter__(self) -> Self:
@@ -58,13 +57,7 @@ class TrainingView:
             self.progress.stop()
 
     def __call__(self, metrics: dict[str, float], total: int) -> None:
-        self.progress.start()  # not before there is something to show: a mistake in the recipe is one line, no bar
-        parts = [
-            f"{label} {metrics[key]:.3f}"
-            for key, label in [("reward/mean", "reward"), ("loss", "loss"), ("eval/accuracy", "accuracy")]
-            if key in metrics and not (key == "loss" and "reward/mean" in metrics)
-        ]
-        self.progress.update(self.bar, total=total, completed=metrics["step"], status=" · ".join(parts))
+        _advance(self.progress, self.bar, metrics, total)
         if "eval/accuracy" in metrics:
             console.print(f"step {int(metrics['step'])}: accuracy {metrics['eval/accuracy']:.3f}")
 
@@ -74,6 +67,76 @@ class TrainingView:
             path = " → ".join(f"{evaluation['accuracy']:.3f}" for evaluation in result.evaluations)
             console.print(f"accuracy {path}")
         console.print(Text(f"run in {result.run}: {kept}"))
+
+
+class ComparisonView:
+    """A progress bar for the run that trains, a line for each that is done, and the table at the end."""
+
+    def __init__(self) -> None:
+        self.progress = _progress()
+        self.bar: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.progress.live.is_started:
+            self.progress.stop()
+
+    def begin(self, recipe: str, seed: int) -> Listener:
+        """A bar for a run, and the listener that moves it."""
+        self.bar = self.progress.add_task(escape(f"{recipe} seed {seed}"), total=None, status="")
+        return partial(_advance, self.progress, self.bar)
+
+    def end(self, run: ComparedRun) -> None:
+        """The bar gives way to a line."""
+        if self.bar is not None:
+            self.progress.remove_task(self.bar)
+            self.bar = None
+        outcome = f"failed: {run.error}"
+        if run.error is None:
+            outcome = (
+                f"accuracy {run.start_accuracy:.3f} → {run.final_accuracy:.3f}, {run.steps} steps, "
+                f"{run.tokens:,} tokens, {run.seconds:,.1f} s"
+            )
+        console.print(Text(f"{run.recipe} seed {run.seed}: {outcome}"))
+
+    def finish(self, comparison: Comparison) -> None:
+        """The table, and where everything is."""
+        shown = Table(box=SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        for name in HEADER:  # the reason of a failure is long, and stands in the second
+            shown.add_column(name, no_wrap=name != HEADER[1])
+        for row in table(comparison):
+            shown.add_row(*map(Text, row))
+        console.print(shown)
+        console.print(
+            Text(f"comparison in {comparison.folder}: comparison.md, comparison.json, curves.csv, curves.svg")
+        )
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def _advance(progress: Progress, bar: TaskID, metrics: dict[str, float], total: int) -> None:
+    """Move a run's bar to the step just done."""
+    progress.start()  # not before there is something to show: a mistake in the recipe is one line, no bar
+    parts = [
+        f"{label} {metrics[key]:.3f}"
+        for key, label in [("reward/mean", "reward"), ("loss", "loss"), ("eval/accuracy", "accuracy")]
+        if key in metrics and not (key == "loss" and "reward/mean" in metrics)
+    ]
+    progress.update(bar, total=total, completed=metrics["step"], status=" · ".join(parts))
 
 
 def evaluation_report(model: str, task: str, decoding: Decoding, result: Evaluation, output: Path | None) -> None:

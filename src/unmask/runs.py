@@ -21,7 +21,7 @@ from unmask.training.checkpoint import latest_checkpoint, read_state
 from unmask.training.metrics import MetricsFile, replace_text
 from unmask.training.recipe import ModelSettings, Recipe, RunSettings, SftRecipe
 from unmask.training.sft import supervised_batch, supervised_training
-from unmask.training.trainer import Listener, Trainer
+from unmask.training.trainer import IsOver, Listener, Trainer
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ def train(
     *,
     listeners: Iterable[Listener] = (),
     name: str | None = None,
+    is_over: IsOver | None = None,
 ) -> Result:
     """Run a reinforcement learning recipe from its beginning.
 
@@ -52,6 +53,7 @@ def train(
         overrides: `key=value` pairs, e.g. `trainer.steps=20`.
         listeners: called with the metrics of every step.
         name: the run's name under `runs/` when the recipe has no `run.dir`; the recipe's name when left out.
+        is_over: ends the run in place of `trainer.steps`, e.g. `lambda trainer: trainer.tokens_generated >= 10**6`.
 
     Raises:
         UnmaskError: bad input; nothing has been written.
@@ -65,20 +67,27 @@ def train(
     # the main worker decides, for all of them, before anybody creates anything
     chosen = choose_folder(recipe.run.dir, name or recipe.algorithm.name) if world.is_main else None
     run = Path(str(world.gather(chosen)[0]))
-    task = _task(recipe.task, recipe.evaluation.every)
+    task = build_task(recipe.task, recipe.evaluation.every)
     model, tokenizer = _load(recipe.model, recipe.seed)
     if world.is_main:
         _create(run, recipe)
     world.barrier()
     reference = copy.deepcopy(model) if _keeps_reference(recipe) else None
-    return _run(_trainer(recipe, run, model, tokenizer, task, world, listeners, reference))
+    return _run(_trainer(recipe, run, model, tokenizer, task, world, listeners, is_over, reference))
 
 
-def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterable[Listener] = ()) -> Result:
+def resume(
+    run: str | Path,
+    overrides: Iterable[str] = (),
+    *,
+    listeners: Iterable[Listener] = (),
+    is_over: IsOver | None = None,
+) -> Result:
     """Continue a run from its newest checkpoint, as if it had never stopped.
 
     Args:
         overrides: may change what does not alter the steps already done, e.g. `trainer.steps=200`.
+        is_over: ends the run in place of `trainer.steps`, as in `train`.
     """
     run, overrides = Path(run), tuple(overrides)
     file = run / "recipe.yaml"
@@ -89,15 +98,15 @@ def resume(run: str | Path, overrides: Iterable[str] = (), *, listeners: Iterabl
     recipe = load_recipe(str(file), overrides, Recipe)
     checkpoint = latest_checkpoint(run)
     done = read_state(checkpoint, recipe)["step"]  # before a weight is loaded
-    if recipe.trainer.steps < done:
+    if is_over is None and recipe.trainer.steps < done:
         raise UnmaskError(f"{run}: trainer.steps={recipe.trainer.steps}, but {done} steps are done; use more")
     world = _workers(recipe)
-    task = _task(recipe.task, recipe.evaluation.every)
+    task = build_task(recipe.task, recipe.evaluation.every)
     dtype = "float32" if recipe.model.scratch else recipe.model.dtype
     model, tokenizer = load(str(checkpoint), dtype=dtype, device=str(distributed.device()), check=False)
     _prepare(model, recipe.model)
     reference = _load(recipe.model, recipe.seed)[0] if _keeps_reference(recipe) else None
-    trainer = _trainer(recipe, run, model, tokenizer, task, world, listeners, reference)
+    trainer = _trainer(recipe, run, model, tokenizer, task, world, listeners, is_over, reference)
     trainer.resume(checkpoint)
     if world.is_main and overrides:
         replace_text(file, dump(recipe))
@@ -110,7 +119,7 @@ def supervise(recipe: str, overrides: Iterable[str] = (), *, listeners: Iterable
     if distributed.start().size > 1:
         raise UnmaskError("sft runs in one process; start it without torchrun")
     run = choose_folder(settings.run.dir, recipe)
-    task = _task(settings.task, settings.evaluation.every)
+    task = build_task(settings.task, settings.evaluation.every)
     model, tokenizer = _load(settings.model, settings.seed)
     supervised_batch(task, tokenizer, settings.sft, settings.seed, 1)  # finds solutions that do not fit
     _create(run, settings)
@@ -156,14 +165,19 @@ def choose_folder(given: str | None, name: str) -> Path:
         if run.exists() and any(run.iterdir()):
             raise UnmaskError(f"run.dir={given}: is not empty; name a new folder")
         return run
-    path = Path(name)
-    if path.suffix:  # a file: its own name, or that of the run whose recipe it is
-        name = path.resolve().parent.name if path.stem == "recipe" else path.stem
-    base = Path("runs") / name.replace("/", "-")
+    base = Path("runs") / folder_name(name)
     run, number = base, 2
     while run.exists():
         run, number = base.with_name(f"{base.name}-{number}"), number + 1
     return run
+
+
+def folder_name(recipe: str) -> str:
+    """What a recipe's runs are called: `tiny-forkgrpo` for `tiny/forkgrpo`; a file's name, or its run's, for a path."""
+    path = Path(recipe)
+    if path.suffix:
+        recipe = path.resolve().parent.name if path.stem == "recipe" else path.stem
+    return recipe.replace("/", "-")
 
 
 def _load(settings: ModelSettings, seed: int) -> tuple[Denoiser, Any]:
@@ -195,12 +209,13 @@ def _trainer(
     task: Task,
     world: distributed.World,
     listeners: Iterable[Listener],
+    is_over: IsOver | None,
     reference: Denoiser | None,
 ) -> Trainer:
     if reference is not None:
         reference.eval().requires_grad_(False)
     told = list(listeners) if world.is_main else []
-    return Trainer(recipe, run, model, tokenizer, task, world, told, reference)
+    return Trainer(recipe, run, model, tokenizer, task, world, told, is_over, reference)
 
 
 def _prepare(model: Denoiser, settings: ModelSettings) -> None:
@@ -218,8 +233,12 @@ def _workers(recipe: Recipe) -> distributed.World:
     return world
 
 
-def _task(settings: Any, evaluation_every: int) -> Task:
-    """The recipe's task, which has examples."""
+def build_task(settings: Any, evaluation_every: int) -> Task:
+    """The recipe's task.
+
+    Raises:
+        UnmaskError: it has no examples to train on, or none to evaluate on though it is to be evaluated.
+    """
     task: Task = settings.build()
     if not len(task.train()):
         raise UnmaskError(f"task {settings.name}: train() gives no examples")

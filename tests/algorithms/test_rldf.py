@@ -44,8 +44,8 @@ def test_temperature_zero_takes_the_least_certain_steps_and_infinity_all_alike(m
     rollout = experience.rollout
     chosen = choose_steps(rollout, experience.key, 2, 0.0)
     for row in range(len(chosen)):
-        ranked = sorted(range(int(steps_of(rollout)[row])), key=lambda t, row=row: -surprise(rollout, row)[t])
-        assert chosen[row].nonzero().flatten().tolist() == sorted(ranked[:2])
+        uncertain = torch.tensor(surprise(rollout, row)).argsort(descending=True, stable=True)
+        assert chosen[row].nonzero().flatten().tolist() == sorted(uncertain[:2].tolist())
     # τ → ∞: every step of a response equally often, over many keys
     row = int(steps_of(rollout).argmax())
     steps = int(steps_of(rollout)[row])
@@ -199,6 +199,7 @@ def first_token_from_its_own_position(model: Denoiser, prompt_length: int) -> No
     def source(input_ids: Tensor, is_real: Tensor | None, scored: Tensor | None) -> Tensor | None:
         assert scored is not None
         found = aligned(input_ids, is_real, scored)
+        assert found is not None
         return torch.where(scored == prompt_length, scored, found)
 
     model._source = source  # type: ignore[method-assign]

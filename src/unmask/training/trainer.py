@@ -31,6 +31,9 @@ from unmask.training.recipe import Recipe
 Listener = Callable[[dict[str, float], int], None]
 """Called with a step's metrics and the number of steps of the run; first, before training, with the step alone."""
 
+IsOver = Callable[["Trainer"], bool]
+"""Whether a run ends with the last whole step; asked of a trainer before its first step and after each."""
+
 
 @dataclass
 class PolicyActor:
@@ -105,6 +108,8 @@ class Trainer:
     Args:
         run: the run's folder, which exists.
         listeners: called on the main worker.
+        is_over: ends the run in place of the recipe's `trainer.steps`. It may depend on `step`, `tokens_generated` and
+            `seconds` alone, which a resumed run takes over; the main worker's answer counts for all.
         reference: a frozen copy of the model before training, where the objective needs one and the model has no
             adapter to switch off.
     """
@@ -118,6 +123,7 @@ class Trainer:
         task: Task,
         world: World,
         listeners: list[Listener] | None = None,
+        is_over: IsOver | None = None,
         reference: Denoiser | None = None,
     ) -> None:
         self.recipe, self.run, self.world = recipe, run, world
@@ -132,6 +138,9 @@ class Trainer:
         self.step = 0
         """Rollout batches learned from."""
         self.tokens_generated = 0
+        self.seconds = 0.0
+        """Time of all steps so far, evaluations not counted; on the main worker."""
+        self._is_over = is_over or (lambda trainer: trainer.step >= recipe.trainer.steps)
         self.examples = self.task.train()
 
     def resume(self, checkpoint: Path) -> None:
@@ -140,18 +149,25 @@ class Trainer:
         self.step, self.tokens_generated = state["step"], state["tokens_generated"]
         read_optimizer(checkpoint, self.optimizer)
         if self.world.is_main:
-            self.metrics.rewrite(self._as_if_uninterrupted)
-            self.evaluations.rewrite(self._as_if_uninterrupted)
+            self.seconds = sum(line["time/step"] for line in self.metrics.read() if line["step"] <= self.step)
+        is_over = self.is_over()
+        if self.world.is_main:
+            self.metrics.rewrite(lambda line: self._as_if_uninterrupted(line, is_over))
+            self.evaluations.rewrite(lambda line: self._as_if_uninterrupted(line, is_over))
 
-    def _as_if_uninterrupted(self, line: dict[str, float]) -> dict[str, float] | None:
+    def _as_if_uninterrupted(self, line: dict[str, float], is_over: bool) -> dict[str, float] | None:
         """A metrics or evaluation line as a run that never stopped would have it at this point; none = not at all."""
         step, every = line["step"], self.recipe.evaluation.every
         if step > self.step or (step == 0 and self.step == 0):  # step 0 is evaluated again when training starts
             return None
-        if not every or (step % every and step != self.recipe.trainer.steps):
+        if not every or (step % every and not (is_over and step == self.step)):
             # evaluated because it was the last step then
             return None if "accuracy" in line else {k: v for k, v in line.items() if k != "eval/accuracy"}
         return line
+
+    def is_over(self) -> bool:
+        """Whether the last step is done, the same on all workers."""
+        return bool(self.world.gather(self._is_over(self))[0])
 
     def train(self) -> None:
         """Run all steps that are left. Ctrl-C or a termination signal leaves a checkpoint of the last whole step."""
@@ -173,7 +189,7 @@ class Trainer:
         self.tell({"step": self.step})
         if self.step == 0 and self.recipe.evaluation.every:
             self.evaluate()
-        while self.step < settings.steps:
+        while not self.is_over():
             if self.world.size > 1 and self.world.total(self.interrupts.received):
                 raise KeyboardInterrupt
             self.update()
@@ -198,6 +214,7 @@ class Trainer:
                 "time/replay": time.perf_counter() - replay_began,
                 "time/step": time.perf_counter() - began,
             }
+            self.seconds += seconds["time/step"]
             metrics = {
                 "step": self.step,
                 **self.describe(experience),
@@ -206,7 +223,7 @@ class Trainer:
                 **seconds,
             }
             every = self.recipe.evaluation.every
-            if every and (self.step % every == 0 or self.step == self.recipe.trainer.steps):
+            if every and (self.step % every == 0 or self.is_over()):
                 metrics["eval/accuracy"] = self.evaluate()
             if self.world.is_main:
                 self.metrics.write(metrics)
