@@ -98,9 +98,10 @@ class SPG:
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
         scored = until_end(experience.rollout, actor.end_token_id)
         keys = masking_keys(experience.key.to(scored.device), updates * self.settings.draws)
-        keys = keys.unflatten(1, (updates, self.settings.draws))
-        masks = (self.masks(experience, scored, keys[:, update]) for update in range(updates))
-        return [self.plan(experience, scored, *mask) for mask in masks]
+        return [
+            self.plan(experience, scored, *self.masks(experience, scored, key))
+            for key in keys.split(self.settings.draws, dim=1)
+        ]
 
     def masks(self, experience: Experience, scored: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """T masks of each response, and of its prompt.
@@ -179,21 +180,23 @@ class SandwichedObjective:
     def bound(self, logprob: Tensor) -> Tensor:
         """(B,) what stands for each response's mean log-probability, from those of all scored tokens (N,); 0 where
         nothing is scored."""
-        source, row = self.states.source, self.states.row
-        responses = len(self.credit)
-        masked = torch.bincount(source, minlength=responses * self.draws)  # (B·T,) |m_t|
-        elbo = logprob.new_zeros(responses).index_add(0, row, logprob / (self.draws * masked[source]))
-
-        # positions masked in any draw: the terms of its draws side by side, in logarithms lest a power underflow
-        number = row * self.states.visible.shape[1] + self.states.position
-        place, at = torch.unique(number, return_inverse=True)  # (U,), (N,)
-        terms = logprob.new_full((len(place), self.draws), -torch.inf)
-        share = masked[source] / self.length[row]
-        terms[at, source % self.draws] = self.settings.eubo_power * logprob - share.log()
-        value = (terms.logsumexp(-1) - math.log(self.draws)) / self.settings.eubo_power  # (U,)
-        owner = place // self.states.visible.shape[1]
-        counts = torch.bincount(owner, minlength=responses)
-        eubo = logprob.new_zeros(responses).index_add(0, owner, value / counts[owner])
-
+        masked = torch.bincount(self.states.source, minlength=len(self.credit) * self.draws)[self.states.source]
+        elbo, eubo = self._elbo(logprob, masked), self._eubo(logprob, masked)
         weight = self.settings.eubo_weight
         return torch.where(self.credit > 0, elbo, weight * eubo + (1 - weight) * elbo)
+
+    def _elbo(self, logprob: Tensor, masked: Tensor) -> Tensor:
+        """(B,) the lower bound; `masked` (N,) is |m_t| of the draw that each token was scored in."""
+        return logprob.new_zeros(len(self.credit)).index_add(0, self.states.row, logprob / (self.draws * masked))
+
+    def _eubo(self, logprob: Tensor, masked: Tensor) -> Tensor:
+        """(B,) the upper bound."""
+        row, power, positions = self.states.row, self.settings.eubo_power, self.states.visible.shape[1]
+        place, at = torch.unique(row * positions + self.states.position, return_inverse=True)  # (U,), (N,)
+        # a position's draws side by side, in logarithms lest a power of a small probability becomes zero
+        terms = logprob.new_full((len(place), self.draws), -torch.inf)
+        terms[at, self.states.source % self.draws] = power * logprob - (masked / self.length[row]).log()
+        value = (terms.logsumexp(-1) - math.log(self.draws)) / power  # (U,)
+        owner = place // positions
+        count = torch.bincount(owner, minlength=len(self.credit))
+        return logprob.new_zeros(len(self.credit)).index_add(0, owner, value / count[owner])
