@@ -28,7 +28,20 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "llada"
 
 
-@pytest.mark.parametrize("recipe", ["llada/forkgrpo", "llada/justgrpo"])
+BLOCKS = ["decoding.steps=4", "decoding.block=4", "trainer.updates_per_rollout=2"]
+"""For recipes that decode in blocks and learn from a batch several times."""
+
+RECIPES = {
+    "llada/diffu_grpo": BLOCKS,
+    "llada/forkgrpo": ["algorithm.windows=[[1,2],[3,4],[5,6]]"],
+    "llada/justgrpo": [],
+    "llada/spg": [*BLOCKS, "algorithm.block=4"],
+    "llada/wd1": BLOCKS,
+}
+"""What fits each to short responses."""
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_large_recipes_run_and_resume(
     recipe: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,9 +59,8 @@ def test_large_recipes_run_and_resume(
         "evaluation.examples=2",
         "evaluation.decoding.length=32",
         "evaluation.decoding.steps=8",
+        *RECIPES[recipe],
     ]
-    if recipe.endswith("forkgrpo"):
-        overrides.append("algorithm.windows=[[1,2],[3,4],[5,6]]")
     straight = train(recipe, [*overrides, "trainer.steps=2", f"run.dir={tmp_path / 'straight'}"])
     assert sum(step["states/replayed"] for step in straight.metrics) > 0
     train(recipe, [*overrides, "trainer.steps=1", f"run.dir={tmp_path / 'halved'}"])

@@ -11,27 +11,40 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from unmask.algorithms.algorithm import Actor, Algorithm, Experience, Plan, Prompts
+from unmask.algorithms.diffu_grpo import DiffuGRPO, DiffuGRPOSettings
 from unmask.algorithms.forkgrpo import ForkGRPO, ForkGRPOSettings
 from unmask.algorithms.justgrpo import JustGRPO, JustGRPOSettings
 from unmask.algorithms.rldf import RLDF, RLDFSettings
+from unmask.algorithms.spg import SPG, SPGSettings
+from unmask.algorithms.wd1 import WD1, WD1Settings
 from unmask.objectives import ObjectiveSettings
 
 ALGORITHMS: dict[str, Callable[[Any, ObjectiveSettings], Algorithm]] = {
+    "diffu_grpo": DiffuGRPO,
     "forkgrpo": ForkGRPO,
     "justgrpo": JustGRPO,
     "rldf": RLDF,
+    "spg": SPG,
+    "wd1": WD1,
 }
 """Name in a recipe → algorithm, made from its settings and the objective's."""
 
-AlgorithmSettings = Annotated[ForkGRPOSettings | JustGRPOSettings | RLDFSettings, Field(discriminator="name")]
+AlgorithmSettings = Annotated[
+    DiffuGRPOSettings | ForkGRPOSettings | JustGRPOSettings | RLDFSettings | SPGSettings | WD1Settings,
+    Field(discriminator="name"),
+]
 """The `algorithm` section of a recipe."""
 
 __all__ = [
     "ALGORITHMS",
     "RLDF",
+    "SPG",
+    "WD1",
     "Actor",
     "Algorithm",
     "AlgorithmSettings",
+    "DiffuGRPO",
+    "DiffuGRPOSettings",
     "Experience",
     "ForkGRPO",
     "ForkGRPOSettings",
@@ -40,4 +53,6 @@ __all__ = [
     "Plan",
     "Prompts",
     "RLDFSettings",
+    "SPGSettings",
+    "WD1Settings",
 ]
