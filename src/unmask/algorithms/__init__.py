@@ -11,24 +11,37 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from unmask.algorithms.algorithm import Actor, Algorithm, Experience, Plan, Prompts
+from unmask.algorithms.coupled_grpo import CoupledGRPO, CoupledGRPOSettings
+from unmask.algorithms.espo import ESPO, ESPOSettings
 from unmask.algorithms.forkgrpo import ForkGRPO, ForkGRPOSettings
 from unmask.algorithms.justgrpo import JustGRPO, JustGRPOSettings
+from unmask.algorithms.tracerl import TraceRL, TraceRLSettings
 from unmask.objectives import ObjectiveSettings
 
 ALGORITHMS: dict[str, Callable[[Any, ObjectiveSettings], Algorithm]] = {
+    "coupled_grpo": CoupledGRPO,
+    "espo": ESPO,
     "forkgrpo": ForkGRPO,
     "justgrpo": JustGRPO,
+    "tracerl": TraceRL,
 }
 """Name in a recipe → algorithm, made from its settings and the objective's."""
 
-AlgorithmSettings = Annotated[ForkGRPOSettings | JustGRPOSettings, Field(discriminator="name")]
+AlgorithmSettings = Annotated[
+    CoupledGRPOSettings | ESPOSettings | ForkGRPOSettings | JustGRPOSettings | TraceRLSettings,
+    Field(discriminator="name"),
+]
 """The `algorithm` section of a recipe."""
 
 __all__ = [
     "ALGORITHMS",
+    "ESPO",
     "Actor",
     "Algorithm",
     "AlgorithmSettings",
+    "CoupledGRPO",
+    "CoupledGRPOSettings",
+    "ESPOSettings",
     "Experience",
     "ForkGRPO",
     "ForkGRPOSettings",
@@ -36,4 +49,6 @@ __all__ = [
     "JustGRPOSettings",
     "Plan",
     "Prompts",
+    "TraceRL",
+    "TraceRLSettings",
 ]

@@ -1,0 +1,80 @@
+"""Feeding recorded responses of the authors' code to an algorithm, and comparing what comes out."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.golden_data import golden_model
+from tests.helpers import FixedActor, gradients
+from unmask.algorithms import Experience, Plan
+from unmask.decoding import Decoding, Rollout
+from unmask.models import Denoiser, load_model
+from unmask.replay import Replay
+
+
+def recorded_model(name: str) -> Denoiser:
+    return load_model(golden_model(name), dtype="float32")
+
+
+def recorded_rollout(
+    prompt_ids: Tensor, response_ids: Tensor, prompt_mask: Tensor | None = None, reveal_step: Tensor | None = None
+) -> Rollout:
+    """Rows with equal prompts are one group. Most authors show padded prompts whole: no `prompt_mask`."""
+    group = torch.unique(prompt_ids, dim=0, return_inverse=True)[1]
+    return Rollout(
+        prompt_ids=prompt_ids,
+        prompt_mask=torch.ones_like(prompt_ids, dtype=torch.bool) if prompt_mask is None else prompt_mask,
+        response_ids=response_ids,
+        trainable=torch.ones_like(response_ids, dtype=torch.bool),
+        reveal_step=torch.zeros_like(response_ids) if reveal_step is None else reveal_step,
+        logprob=torch.zeros(response_ids.shape),
+        entropy=torch.zeros(response_ids.shape),
+        prompt=group,
+        group=group,
+        row_forwards=0,
+    )
+
+
+def recorded_experience(rollout: Rollout, advantage: Tensor) -> Experience:
+    return Experience(rollout, advantage, advantage.unsqueeze(-1), advantage, torch.arange(len(advantage)))
+
+
+def actor_of(model: Denoiser) -> FixedActor:
+    """An actor that only counts: the responses are there."""
+    return FixedActor(model, Decoding(), lambda rollout: torch.zeros(0), end_token_id=model.end_token_id)
+
+
+def replay_of(model: Denoiser, rollout: Rollout) -> Replay:
+    return Replay(model, rollout, temperature=1.0, batch_tokens=100)
+
+
+def check_update(
+    replay: Replay,
+    plan: Plan,
+    recorded_gradients: dict[str, Tensor],
+    *,
+    loss: float,
+    grad_norm: float,
+    old: Tensor | None = None,
+    reference: Tensor | None = None,
+    loss_tolerance: dict[str, float],
+) -> None:
+    """The loss, the gradient's norm and every recorded gradient; old and reference (N,) as `Replay` takes them."""
+    _, found_loss = replay.accumulate(plan.states, plan.objective, old=old, reference=reference)
+    found = gradients(replay.model)
+    if replay.model.family == "dream":  # whose authors' class keeps the padding token's embedding as it is
+        found["model.embed_tokens.weight"][replay.model.pad_token_id] = 0
+    assert float(found_loss) == pytest.approx(loss, **loss_tolerance)
+    norm = torch.stack([gradient.square().sum() for gradient in found.values()]).sum().sqrt() if found else 0.0
+    print("NORM", float(norm), grad_norm, float(found_loss), loss)
+    assert float(norm) == pytest.approx(grad_norm, rel=1e-3, abs=1e-8)
+    assert recorded_gradients
+    for name, recorded in recorded_gradients.items():
+        gradient = found.get(name, torch.zeros_like(recorded))
+        torch.testing.assert_close(gradient, recorded, rtol=1e-3, atol=1e-3 * float(recorded.abs().max()) + 1e-8)
+
+
+def recorded_gradients(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """By parameter name, of the tensors `<prefix>.grad:<name>`."""
+    start = f"{prefix}.grad:"
+    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
