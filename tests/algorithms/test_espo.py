@@ -96,8 +96,7 @@ def test_loss_and_gradients_are_the_authors(file: str, key: str) -> None:
         loss=recorded["loss"],
         grad_norm=recorded["grad_norm"],
         old=before("old", 0),
-        reference=before("ref", micro_batches),
-        loss_tolerance={"abs": 1e-4},
+        reference=before("ref", micro_batches if updates > 1 else 0),
     )
 
 
