@@ -80,7 +80,7 @@ def default_text(field: FieldInfo) -> str:
         return "required"
     value = field.default
     if isinstance(value, tuple):
-        value = [list(item) for item in value]
+        value = [list(item) if isinstance(item, tuple) else item for item in value]
     return "none" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algorithms.recorded import assert_gradients, recorded_experience, recorded_groups
+from tests.algorithms.recorded import assert_gradients, recorded_batch, recorded_gradients, recorded_groups
 from tests.golden_data import golden, golden_model
 from tests.helpers import FixedActor, gradients, make_prompts, parity_reward
 from unmask.algorithms import DiffuGRPO, DiffuGRPOSettings, Experience
@@ -37,7 +37,7 @@ def test_losses_and_gradients_are_the_authors(step: str) -> None:
     torch.testing.assert_close(advantage, tensors[f"{case}.advantages"], rtol=1e-5, atol=1e-6)
     # the authors' model sees pads as ordinary tokens, and their masks cover them
     no_pads = torch.ones_like(tensors["prompt_ids"], dtype=torch.bool)
-    experience = recorded_experience(tensors, advantage, advantage, rows, no_pads)
+    experience = recorded_batch(tensors, advantage, advantage, rows, no_pads)
     scored = until_end(experience.rollout, policy.end_token_id)
     assert torch.equal(scored, tensors[f"{case}.completion_mask"][rows].bool())
     tokens = int(scored.sum())
@@ -64,7 +64,7 @@ def test_losses_and_gradients_are_the_authors(step: str) -> None:
         torch.testing.assert_close(start, recorded, rtol=1e-4, atol=1e-4)
     scores, loss = replay.accumulate(plan.states, plan.objective, old=before, reference=start)
     torch.testing.assert_close(float(loss), here["loss"], rtol=1e-4, atol=1e-5)
-    assert_gradients(gradients(policy), tensors, step, here["grad_norm"])
+    assert_gradients(gradients(policy), recorded_gradients(tensors, step), here["grad_norm"])
     if "kl" in here["metrics"]:
         divergence = plan.objective.measure(scores)["kl"].mean()
         torch.testing.assert_close(float(divergence), here["metrics"]["kl"], rtol=1e-4, atol=1e-5)
@@ -140,7 +140,7 @@ def test_masks_depend_on_the_key_and_on_nothing_else(make_model: Callable) -> No
 def test_the_share_of_masked_prompt_tokens_is_the_probability() -> None:
     ids, zeros = torch.ones(400, 50, dtype=torch.int64), torch.zeros(400)
     tensors = {"prompt_ids": ids, "completion_ids": ids, "rewards": zeros}
-    experience = recorded_experience(tensors, zeros, zeros, slice(None), ids.bool())
+    experience = recorded_batch(tensors, zeros, zeros, slice(None), ids.bool())
     (visible,) = draw_visible_prompts(experience, 0.15, 1)
     # 20,000 fixed draws: standard deviation 0.0025
     assert float((~visible).double().mean()) == pytest.approx(0.15, abs=0.01)

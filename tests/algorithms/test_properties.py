@@ -182,7 +182,7 @@ def test_loss_and_gradient_do_not_depend_on_how_the_work_is_divided(
     make_model: Callable, name: str, options: dict[str, Any], decoding: Decoding
 ) -> None:
     kl = {} if name in WITHOUT_KL else {"kl_weight": 0.3}
-    algorithm = build(name, options, decoding, ObjectiveSettings(**kl))  # type: ignore[arg-type]
+    algorithm = build(name, options, decoding, ObjectiveSettings(**kl))
     policies = make_policies(make_model)
     prompts = make_prompts(5, 5, 8, pad=2)
     expected = outcome(policies, algorithm, decoding, prompts)

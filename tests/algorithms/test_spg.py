@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algorithms.recorded import assert_gradients, recorded_experience, recorded_groups
+from tests.algorithms.recorded import assert_gradients, recorded_batch, recorded_gradients, recorded_groups
 from tests.golden_data import golden, golden_model
 from tests.helpers import FixedActor, gradients, make_prompts, parity_reward
 from unmask.algorithms import SPG, Experience, SPGSettings
@@ -47,7 +47,7 @@ def test_losses_and_gradients_are_the_authors(case: str) -> None:
     prompt_mask = tensors["prompt_mask"].bool()
     if case.startswith("mask_ignored"):  # a model that takes pads for ordinary tokens
         prompt_mask = torch.ones_like(prompt_mask)
-    experience = recorded_experience(tensors, advantage, credit, slice(None), prompt_mask)
+    experience = recorded_batch(tensors, advantage, credit, slice(None), prompt_mask)
     assert torch.equal(scored, until_end(experience.rollout, policy.end_token_id))
 
     visible = (tensors[f"{case}.noisy_ids"] != options["mask_id"]).flatten(0, 1)  # (B·T, P + L)
@@ -56,7 +56,7 @@ def test_losses_and_gradients_are_the_authors(case: str) -> None:
     replay = Replay(policy, experience.rollout, temperature=1.0, batch_tokens=100)
     scores, loss = replay.accumulate(plan.states, plan.objective)
     torch.testing.assert_close(float(loss), here["loss"], rtol=1e-4, atol=1e-5)
-    assert_gradients(gradients(policy), tensors, case, here["grad_norm"])
+    assert_gradients(gradients(policy), recorded_gradients(tensors, case), here["grad_norm"])
 
     assert isinstance(plan.objective, SandwichedObjective)
     replayed = credit != 0

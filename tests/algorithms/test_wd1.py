@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algorithms.recorded import assert_gradients, recorded_experience, recorded_groups
+from tests.algorithms.recorded import assert_gradients, recorded_batch, recorded_gradients, recorded_groups
 from tests.golden_data import golden, golden_model
 from tests.helpers import FixedActor, gradients, make_prompts, parity_reward
 from unmask.algorithms import WD1, Experience, WD1Settings
@@ -41,7 +41,7 @@ def test_losses_and_gradients_are_the_authors(step: str, make_model: Callable) -
     credit = algorithm.credit(advantage[rows], actor)
     # their model sees pads as ordinary tokens, and their masks cover them
     no_pads = torch.ones_like(tensors["prompt_ids"], dtype=torch.bool)
-    experience = recorded_experience(tensors, advantage, advantage, rows, no_pads)
+    experience = recorded_batch(tensors, advantage, advantage, rows, no_pads)
     experience = replace(experience, credit=credit)
     scored = until_end(experience.rollout, policy.end_token_id)
     assert torch.equal(scored, tensors[f"{case}.completion_mask"][rows].bool())
@@ -52,7 +52,7 @@ def test_losses_and_gradients_are_the_authors(step: str, make_model: Callable) -
     replay = Replay(policy, experience.rollout, temperature=1.0, batch_tokens=100)
     _, loss = replay.accumulate(plan.states, plan.objective)
     torch.testing.assert_close(float(loss), here["loss"], rtol=1e-4, atol=1e-5)
-    assert_gradients(gradients(policy), tensors, step, here["grad_norm"])
+    assert_gradients(gradients(policy), recorded_gradients(tensors, step), here["grad_norm"])
 
 
 def collected(

@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 import unmask
 from unmask.models import save
+from unmask.models.dream import DreamConfig, DreamModel
 from unmask.models.scratch import ScratchSettings, build
 from unmask.runs import resume, train
 
@@ -19,23 +20,40 @@ CHAT = (
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    """A small LLaDA with a chat template, whose alphabet can write the sudoku instruction."""
+def checkpoints(tmp_path: Path) -> Path:
+    """A folder with a small LLaDA and a small Dream with chat templates, which can write the sudoku instruction."""
     alphabet = "".join(sorted({chr(code) for code in range(32, 127)} | {"\n"}))
     model, tokenizer = build(ScratchSettings(alphabet=alphabet, width=16, layers=2, heads=2, mlp_width=32), 0)
     tokenizer.chat_template = CHAT
     save(model, tokenizer, tmp_path / "llada")
-    return tmp_path / "llada"
+    config = DreamConfig(
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        vocab_size=len(tokenizer),
+        mask_token_id=tokenizer.mask_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        save(DreamModel(config), tokenizer, tmp_path / "dream")
+    return tmp_path
 
 
 BLOCKS = ["decoding.steps=4", "decoding.block=4", "trainer.updates_per_rollout=2"]
 """For recipes that decode in blocks and learn from a batch several times."""
 
 RECIPES = {
+    "dream/coupled_grpo": BLOCKS,
     "llada/diffu_grpo": BLOCKS,
+    "llada/espo": BLOCKS,
     "llada/forkgrpo": ["algorithm.windows=[[1,2],[3,4],[5,6]]"],
     "llada/justgrpo": [],
     "llada/spg": [*BLOCKS, "algorithm.block=4"],
+    "llada/tracerl": BLOCKS,
     "llada/wd1": BLOCKS,
 }
 """What fits each to short responses."""
@@ -43,10 +61,11 @@ RECIPES = {
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_large_recipes_run_and_resume(
-    recipe: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: str, checkpoints: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    checkpoint = checkpoints / recipe.split("/")[0]
     # a reward that an untrained model can vary in
-    monkeypatch.setattr("unmask.tasks.Sudoku.reward", lambda self, example, response: float(len(response) % 2))
+    monkeypatch.setattr("unmask.tasks.Sudoku.reward", lambda *asked: float(sum(map(ord, asked[-1])) % 2))
     overrides = [
         f"model.name={checkpoint}",
         "model.dtype=float32",

@@ -184,6 +184,7 @@ class CleanStateObjective:
     is_reinforce: bool
     """−A log p instead of the clipped ratio; their gradients agree where the ratio is 1."""
     total: Callable[[float], float]
+    uses_old: bool = True
 
     @property
     def is_separable(self) -> bool:

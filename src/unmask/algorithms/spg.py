@@ -170,6 +170,7 @@ class SandwichedObjective:
     """T."""
     settings: SPGSettings
     is_separable: bool = False
+    uses_old: bool = False
 
     def loss(self, scores: Scores) -> Tensor:
         return -(self.credit * self.bound(scores.logprob)).sum()

@@ -52,6 +52,11 @@ class Objective(Protocol):
         """The loss of all states is the sum of the losses of any parts they are divided into."""
         ...
 
+    @property
+    def uses_old(self) -> bool:
+        """Whether `scores.old` matters; if not, nobody has to find out what it is for a later update."""
+        ...
+
     def loss(self, scores: Scores) -> Tensor:
         """A scalar, differentiable in `scores.logprob`."""
         ...
@@ -78,6 +83,7 @@ class ClippedObjective:
     """(N,) int64 the unit each token belongs to; none = every token is one, U = N."""
     weight: Tensor | None = None
     """(N,) w_n; goes with `unit`."""
+    uses_old: bool = True
 
     @property
     def is_separable(self) -> bool:
@@ -128,6 +134,7 @@ class ReinforceObjective:
     credit: Tensor
     """(N,) advantage times normaliser."""
     is_separable: bool = True
+    uses_old: bool = False
 
     def loss(self, scores: Scores) -> Tensor:
         return -(self.credit[scores.number] * scores.logprob).sum()

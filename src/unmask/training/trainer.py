@@ -270,12 +270,13 @@ class Trainer:
         )
         self.model.train()
         # what the weights before the first update think of later plans has to be known before it changes them
-        old = {id(plan): replay.score(plan.states) for plan in plans if plan is not plans[0]}
+        later = [plan for plan in plans if plan is not plans[0] and plan.objective.uses_old]
+        old = {id(plan): replay.score(plan.states) for plan in later}
         reference: dict[int, Tensor] = {}
         if settings.kl_weight and settings.reference == "start":
             with self.reference_policy() as model:
                 reference = {id(plan): replay.score(plan.states, model) for plan in plans}
-        for plan in plans:
+        for number, plan in enumerate(plans):
             if not self.world.total(len(plan.states)):
                 continue
             scores, loss = replay.accumulate(
@@ -285,7 +286,7 @@ class Trainer:
                 reference=reference.get(id(plan)),
                 scale=settings.scale,
             )
-            if id(plan) not in old:
+            if number == 0:
                 old[id(plan)] = scores.old
                 metrics |= self.agreement(plan.states, scores)
             self.world.sum_gradients(self.model.parameters())
