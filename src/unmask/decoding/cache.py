@@ -61,7 +61,8 @@ class BlockCache:
             if not is_full:
                 first = prompt_length + block[row] * self.decoding.block_length
                 fed, within = self._window(scored[row], first, ids.shape[1])
-                visible = within if visible is None or within is None else within & visible
+                if within is not None:
+                    visible = within if visible is None else within & visible
             kept = self.cache.rows(slot[row], fed)
             hidden = self.model(ids[row], visible, scored=scored[row], return_hidden=True, cache=kept).hidden
             parts.append((row, hidden))

@@ -45,7 +45,8 @@ class Decoding(BaseModel):
     top_p: float | None = Field(None, gt=0, le=1)
     """Categorical draws only among the most likely tokens that together reach this probability."""
     guidance: float = Field(0.0, ge=0)
-    """Classifier-free guidance w: logits u + (w + 1) · (c − u), u with the prompt masked out. Twice the rows; 0 = off."""
+    """Classifier-free guidance w: logits u + (w + 1) · (c − u), u with the prompt masked out; 0 = off, else
+    twice the rows."""
     cache: Literal["none", "prefix", "dual"] = "none"
     """Keys and values kept while a block is decoded, an approximation (Fast-dLLM): `prefix` those before the block,
     `dual` those after it too. Renewed by a full pass at the start of every block."""

@@ -1,9 +1,10 @@
 """The denoiser: tokens in, logits out.
 
 `denoiser.py` is what the rest of the code may assume of a model; `llada.py` and `dream.py` are the two
-families, on the arithmetic in `layers.py`; `cache.py` keeps keys and values. `loading.py` turns a hub name or folder into model and tokenizer
-and back, `tokenizing.py` text into tokens and back, `lora.py` adds adapters; `conformance.py` checks a model
-when it is loaded. `scratch.py` builds a small model from nothing. Not here: decoding, losses, distribution.
+families, on the arithmetic in `layers.py`; `cache.py` keeps keys and values for those who accept old ones.
+`loading.py` turns a hub name or folder into model and tokenizer and back, `tokenizing.py` text into tokens and
+back, `lora.py` adds adapters; `conformance.py` checks a model when it is loaded. `scratch.py` builds a small
+model from nothing. Not here: decoding, losses, distribution.
 
 A new family is one file: a config and a `Denoiser` with its block, in the released names, and a line in
 `loading.FAMILIES`.
