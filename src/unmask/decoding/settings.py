@@ -49,7 +49,8 @@ class Decoding(BaseModel):
     twice the rows."""
     cache: Literal["none", "prefix", "dual"] = "none"
     """Keys and values kept while a block is decoded, an approximation (Fast-dLLM): `prefix` those before the block,
-    `dual` those after it too. Renewed by a full pass at the start of every block."""
+    `dual` those after it too. Renewed by a full pass at the start of every block. Takes memory for `batch_tokens` tokens,
+    0.5 MiB each for LLaDA-8B."""
     horizon: int | None = Field(None, ge=0)
     """With a cache: tokens after the block that its steps still see; none means everything after."""
     batch_tokens: int = Field(65_536, ge=1)
