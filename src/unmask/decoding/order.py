@@ -62,13 +62,14 @@ def next_turn(
     done = decoding.block_length - masked
     block_step = torch.where(block_step == 0, schedule.elapsed(done), block_step)
     if decoding.order == "random" and decoding.schedule == "linear":
-        chosen, skipped = independent_draws(schedule, position, is_masked, key, step, block_step)
+        chosen, skipped = independent_draws(schedule, position, is_masked, key, block_step)
         position, is_masked = pack(position, chosen)
-        return Turn(position, is_masked, masked, is_masked.sum(-1), step + skipped, block_step + skipped)
+        step = step + schedule.counted(skipped)
+        return Turn(position, is_masked, masked, is_masked.sum(-1), step, block_step + skipped)
     upcoming, share = schedule.upcoming(done)
-    step = step + upcoming - block_step
+    step = step + schedule.counted(upcoming - block_step)
     if decoding.order == "random":
-        draw = order_draw(key.unsqueeze(-1), step.unsqueeze(-1), position)
+        draw = order_draw(key.unsqueeze(-1), upcoming.unsqueeze(-1), position)
         position, is_masked = pack(position, most_confident(draw, is_masked, share))
     elif decoding.opening == "first_token":
         position, is_masked = opened(decoding, position, is_masked)
@@ -136,24 +137,23 @@ def most_confident(confidence: Tensor, is_candidate: Tensor, share: Tensor) -> T
     return (rank < share.unsqueeze(-1)) & is_candidate
 
 
-def order_draw(key: Tensor, step: Tensor, position: Tensor) -> Tensor:
+def order_draw(key: Tensor, block_step: Tensor, position: Tensor) -> Tensor:
     """Uniform numbers of the random order, float64 in (0, 1), broadcast."""
-    return uniform(derive(key, ORDER_DRAWS), step, position)
+    return uniform(derive(key, ORDER_DRAWS), block_step, position)
 
 
 def independent_draws(
-    schedule: Schedule, position: Tensor, is_masked: Tensor, key: Tensor, step: Tensor, block_step: Tensor
+    schedule: Schedule, position: Tensor, is_masked: Tensor, key: Tensor, block_step: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Each masked position with the step's probability; steps that reveal nothing are passed over.
 
     Returns:
         chosen (A, S) bool, at least one true in each row, and the steps passed over (A,).
     """
-    skipped = torch.zeros_like(step)
+    skipped = torch.zeros_like(block_step)
     while True:
-        chance = schedule.chance[block_step + skipped].unsqueeze(-1)
-        draw = order_draw(key.unsqueeze(-1), (step + skipped).unsqueeze(-1), position)
-        chosen = (draw < chance) & is_masked
+        now = (block_step + skipped).unsqueeze(-1)
+        chosen = (order_draw(key.unsqueeze(-1), now, position) < schedule.chance[now]) & is_masked
         nothing = ~chosen.any(-1)
         if not nothing.any():
             return chosen, skipped

@@ -159,9 +159,11 @@ def sample(
         logprob[at] = draws.logprob[is_chosen]
         entropy[at] = draws.entropy[is_chosen]
         is_over = chosen.sum(-1) == turn.masked
-        # steps that a schedule has left after the block is full count as done
-        left = 0 if schedule is None else (schedule.steps - 1 - turn.block_step).clamp(min=0)
-        step[active] = turn.step + 1 + torch.where(is_over, left, 0)
+        step[active] = turn.step + 1
+        if schedule is not None:
+            # steps that the schedule has left after the block is full
+            left = (schedule.steps - 1 - turn.block_step).clamp(min=0)
+            step[active] += torch.where(is_over, schedule.counted(left), 0)
         block_step[active] = torch.where(is_over, 0, turn.block_step + 1)
 
         finished = revealed[active].all(-1)

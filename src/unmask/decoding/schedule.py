@@ -10,7 +10,7 @@ from torch import Tensor
 from unmask.decoding.settings import Decoding
 
 LAST_TIME = 1e-3
-"""Where the linear schedule's times end, as in Dream; at 0 the last step's share would be the same."""
+"""Where the linear schedule's times end, as in Dream."""
 
 
 class Schedule:
@@ -22,7 +22,7 @@ class Schedule:
     """
 
     def __init__(self, decoding: Decoding, device: torch.device) -> None:
-        self.steps = decoding.steps_per_block
+        self.steps, self.block_length = decoding.steps_per_block, decoding.block_length
         self.chance = linear_chance(self.steps).to(device)
         """(steps,) share of the masked positions that each step of the linear schedule reveals; the last is 1."""
         self.reached = torch.tensor(_reached(decoding, self.chance.cpu()), device=device)
@@ -36,6 +36,13 @@ class Schedule:
         """The next step (A,) that reveals anything, 0-based, and how many positions (A,) it reveals."""
         following = self._next(done)
         return following - 1, self.reached[following] - done
+
+    def counted(self, idle: Tensor) -> Tensor:
+        """Of `idle` steps that reveal nothing, those that have a number: all, or none where steps outnumber tokens.
+
+        So a reveal step is as in the authors' code, and always less than the response's length.
+        """
+        return idle if self.steps <= self.block_length else torch.zeros_like(idle)
 
     def _next(self, done: Tensor) -> Tensor:
         """Index of the first count above `done`, which is less than the block's length."""

@@ -24,7 +24,7 @@ class Decoding(BaseModel):
     schedule: Literal["even", "linear"] = "even"
     """How many tokens a step of the static or random order reveals: `even` is masked // steps, the first remainder
     steps one more (LLaDA); `linear` is int(masked · (1 − s/t)) on times from 1 down to 0.001, the last step all
-    (Dream). Steps that would reveal nothing are counted but not computed. Random and linear reveal each position
+    (Dream). Steps that would reveal nothing are not computed. Random and linear reveal each position
     with probability 1 − s/t."""
     opening: Literal["order", "first_token"] = "order"
     """What a block's first step reveals: what the order picks, or only the block's first token (static and dynamic
@@ -49,8 +49,8 @@ class Decoding(BaseModel):
     twice the rows."""
     cache: Literal["none", "prefix", "dual"] = "none"
     """Keys and values kept while a block is decoded, an approximation (Fast-dLLM): `prefix` those before the block,
-    `dual` those after it too. Renewed by a full pass at the start of every block. Takes memory for `batch_tokens` tokens,
-    0.5 MiB each for LLaDA-8B."""
+    `dual` those after it too. Renewed by a full pass at the start of every block. Takes memory for `batch_tokens`
+    tokens, 0.5 MiB each for LLaDA-8B."""
     horizon: int | None = Field(None, ge=0)
     """With a cache: tokens after the block that its steps still see; none means everything after."""
     batch_tokens: int = Field(65_536, ge=1)
