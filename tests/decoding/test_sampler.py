@@ -1,11 +1,11 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
 
 from tests.helpers import make_prompts
 from unmask.decoding import Decoding, Rollout, decode, sample
-from unmask.decoding.sampler import draw_tokens
 from unmask.errors import UnmaskError
 from unmask.models import Denoiser
 
@@ -13,7 +13,31 @@ ORDERS = [
     Decoding(order="left_to_right", length=6),
     Decoding(order="static", length=6, block=3, steps=4),
     Decoding(order="dynamic", length=6, block=3, threshold=0.3),
+    Decoding(order="random", length=6, block=3, steps=4),
 ]
+
+
+def every_mode() -> Iterator[Decoding]:
+    """Every order, measure, schedule and opening with every sampler and with every cache."""
+    samplers: list[dict[str, Any]] = [{}, {"sampler": "gumbel"}, {"top_k": 3, "top_p": 0.9}, {"guidance": 0.5}]
+    caches: list[dict[str, Any]] = [{}, {"cache": "prefix"}, {"cache": "dual"}, {"cache": "prefix", "horizon": 1}]
+    caches += [{"cache": "dual", "horizon": 0}]
+    orders: list[dict[str, Any]] = [{"order": "random", "steps": 4, "schedule": name} for name in ("even", "linear")]
+    for measure in ("probability", "margin", "negative_entropy"):
+        orders.append({"order": "dynamic", "threshold": 0.3, "measure": measure})
+        orders += [{"order": "static", "steps": 4, "schedule": name, "measure": measure} for name in ("even", "linear")]
+    orders.append({"order": "dynamic", "threshold": 0.3, "opening": "first_token"})
+    orders.append({"order": "static", "steps": 4, "opening": "first_token"})
+    yield from (Decoding(length=6, **sampler) for sampler in samplers)
+    for order in orders:
+        for sampler, cache in [*((sampler, {}) for sampler in samplers), *(({}, cache) for cache in caches[1:])]:
+            yield Decoding(length=6, block=3, **order, **sampler, **cache)
+    yield Decoding(length=6, block=3, order="dynamic", threshold=0.3, cache="dual", sampler="gumbel")
+
+
+def described(decoding: Decoding) -> str:
+    given = decoding.model_dump(exclude_defaults=True, exclude={"length", "block", "steps", "threshold"})
+    return "-".join(str(value) for value in given.values()) or "left_to_right"
 
 
 def roll(model: Denoiser, decoding: Decoding, rows: torch.Tensor, seed: int = 0) -> Rollout:
@@ -29,26 +53,23 @@ def roll(model: Denoiser, decoding: Decoding, rows: torch.Tensor, seed: int = 0)
     )
 
 
-@pytest.mark.parametrize("decoding", ORDERS, ids=lambda d: d.order)
+@pytest.mark.parametrize("decoding", [*every_mode()], ids=described)
 def test_same_tokens_whatever_the_batch_size_row_order_and_padding(make_model: Callable, decoding: Decoding) -> None:
     model, rows = make_model(), torch.arange(6)
     whole = roll(model, decoding, rows)
-    for order in (rows.flip(0), torch.tensor([3, 1, 5, 0, 2, 4])):
-        again = roll(model, decoding, order)
+    # each row is run exactly as often as it revealed something
+    steps = sum(len(row.unique()) for row in whole.reveal_step)
+    assert whole.row_forwards == steps * (2 if decoding.guidance else 1)
+    others = torch.tensor([3, 1, 5, 0, 2])
+    for order, batch_tokens in ((others, decoding.batch_tokens), (rows.flip(0), 40)):
+        again = roll(model, decoding.model_copy(update={"batch_tokens": batch_tokens}), order)
         assert torch.equal(again.response_ids, whole.response_ids[order])
         assert torch.equal(again.reveal_step, whole.reveal_step[order])
-    one_by_one = roll(model, decoding.model_copy(update={"batch_tokens": 1}), rows)
-    assert torch.equal(one_by_one.response_ids, whole.response_ids)
-    unpadded = make_prompts(6, 5, 8, pad=2)
-    alone = sample(
-        model,
-        unpadded.ids[1:2, 2:],
-        unpadded.mask[1:2, 2:],
-        decoding,
-        unpadded.key[1:2],
-        prompt=torch.zeros(1, dtype=torch.int64),
-        group=torch.zeros(1, dtype=torch.int64),
-    )
+        torch.testing.assert_close(again.logprob, whole.logprob[order])
+    prompts = make_prompts(6, 5, 8, pad=2)
+    first = torch.zeros(1, dtype=torch.int64)
+    ids, mask = prompts.ids[1:2, 2:], prompts.mask[1:2, 2:]
+    alone = sample(model, ids, mask, decoding, prompts.key[1:2], prompt=first, group=first)
     assert torch.equal(alone.response_ids[0], whole.response_ids[1])
     torch.testing.assert_close(alone.logprob[0], whole.logprob[1])
 
@@ -107,24 +128,65 @@ def test_finished_rows_cost_nothing(make_model: Callable) -> None:
     assert rollout.row_forwards == int(steps.sum())
 
 
-def test_tokens_are_drawn_from_the_softmax_at_the_temperature() -> None:
-    # 2·10⁵ draws: the largest standard error is 0.0011; a false alarm at 0.006 is below 1e-6
-    logits = torch.tensor([2.0, 0.0, -1.0, 1.0])
-    draw = torch.rand(200_000, generator=torch.Generator().manual_seed(0)).double()
-    token, logprob, _ = draw_tokens(logits.expand(200_000, 4), 0.5, draw)
-    wanted = (logits / 0.5).softmax(-1)
-    torch.testing.assert_close(torch.bincount(token, minlength=4) / 200_000, wanted, rtol=0, atol=0.006)
-    torch.testing.assert_close(logprob.exp(), wanted[token])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"steps": 6},
+        {"steps": 10},
+        {"steps": 24},
+        {"steps": 8, "schedule": "linear"},
+        {"steps": 12, "schedule": "linear", "measure": "margin"},
+        {"steps": 6, "opening": "first_token", "measure": "negative_entropy"},
+    ],
+    ids=str,
+)
+def test_a_row_that_starts_from_a_state_of_another_goes_on_as_it_would(make_model: Callable, settings: dict) -> None:
+    model, prompts = make_model(), make_prompts(2, 5, 8)
+    decoding = Decoding(order="static", length=12, block=6, temperature=0, **settings)
+    generator = torch.Generator().manual_seed(0)
+    whole = decode(model, prompts.ids, prompts.mask, decoding, generator=generator)
+    for row in range(2):
+        for step in whole.reveal_step[row].unique().tolist():
+            is_given = whole.reveal_step[row : row + 1] <= step
+            rest = decode(
+                model,
+                prompts.ids[row : row + 1],
+                prompts.mask[row : row + 1],
+                decoding,
+                generator=generator,
+                given_ids=whole.response_ids[row : row + 1],
+                is_given=is_given,
+            )
+            assert torch.equal(rest.response_ids[0], whole.response_ids[row])
+            left = ~is_given[0]
+            assert torch.equal(rest.reveal_step[0][left], whole.reveal_step[row][left] - (step + 1))
 
 
-def test_temperature_zero_takes_the_most_likely_token_and_reports_temperature_one() -> None:
-    logits = torch.tensor([[0.0, 3.0, 1.0]])
-    token, logprob, entropy = draw_tokens(logits, 0.0, torch.tensor([0.999]).double())
-    assert token.item() == 1
-    torch.testing.assert_close(logprob, logits.log_softmax(-1)[:, 1])
-    assert entropy.item() > 0
+def test_more_steps_than_tokens_still_end(make_model: Callable) -> None:
+    for order in ("static", "random"):
+        for schedule in ("even", "linear"):
+            decoding = Decoding(order=order, length=6, block=3, steps=40, schedule=schedule)
+            rollout = roll(make_model(), decoding, torch.arange(6))
+            assert (rollout.reveal_step < 6).all() and (rollout.reveal_step >= 0).all()
 
 
-def test_a_token_that_cannot_be_drawn_has_no_part_in_the_entropy() -> None:
-    _, _, entropy = draw_tokens(torch.tensor([[0.0, -torch.inf, 0.0]]), 1.0, torch.tensor([0.5]).double())
-    torch.testing.assert_close(entropy, torch.tensor([2.0]).log())
+@pytest.mark.parametrize("decoding", ORDERS[:3], ids=lambda d: d.order)
+@pytest.mark.parametrize("sampler", ["categorical", "gumbel"])
+def test_temperature_zero_needs_no_randomness(make_model: Callable, decoding: Decoding, sampler: str) -> None:
+    decoding = decoding.model_copy(update={"temperature": 0.0, "sampler": sampler})
+    one, other = (roll(make_model(), decoding, torch.arange(6), seed) for seed in (0, 99))
+    assert torch.equal(one.response_ids, other.response_ids) and torch.equal(one.reveal_step, other.reveal_step)
+
+
+def test_guidance_moves_the_logits_away_from_those_without_the_prompt(make_model: Callable) -> None:
+    model = make_model()
+    decoding = Decoding(length=4, temperature=0.7, guidance=1.5)
+    rollout = roll(model, decoding, torch.arange(6))
+    ids = torch.cat([rollout.prompt_ids, torch.full((6, 4), model.mask_token_id)], -1)
+    mask = torch.cat([rollout.prompt_mask, torch.ones(6, 4, dtype=torch.bool)], -1)
+    blind = torch.where(torch.arange(9) < 5, model.mask_token_id, ids)
+    with torch.no_grad():
+        conditional, unconditional = (model(x, mask).logits[:, 5] for x in (ids, blind))
+    guided = (unconditional + 2.5 * (conditional - unconditional)) / 0.7
+    expected = guided.log_softmax(-1).gather(-1, rollout.response_ids[:, :1]).squeeze(-1)
+    torch.testing.assert_close(rollout.logprob[:, 0], expected)

@@ -20,7 +20,8 @@ class Rollout:
     trainable: Tensor
     """(B, L) bool: sampled here by the policy; false for copied prefixes."""
     reveal_step: Tensor
-    """(B, L) int64: the decoding step that revealed the position, counted per row from 0; −1 = given."""
+    """(B, L) int64: the decoding step that revealed the position, counted per row from 0, less than L; −1 =
+    given. A schedule's steps that reveal nothing are counted, unless there are more steps than tokens."""
     logprob: Tensor
     """(B, L) log-probability of the token in its reveal state, at the sampling temperature; 0 where given."""
     entropy: Tensor

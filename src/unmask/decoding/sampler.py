@@ -3,19 +3,22 @@
 Each turn takes the rows in flight through the model once, scores only the candidates of each row's current block,
 draws a token for each, and reveals those that the order chooses. A finished row leaves the batch and a waiting one
 takes its place, so full batches last to the end and nothing is computed for rows that are done; rows in the same
-state are run once. Every draw is a function of the row's own key, the step and the position (see `randomness`): a
-row's tokens do not depend on its neighbours.
+state are run once, unless a cache gives each its own approximation. Every draw is a function of the row's own key,
+the step and the position (see `randomness`): a row's tokens do not depend on its neighbours.
 """
 
 import torch
 from torch import Tensor
 
+from unmask.decoding.cache import BlockCache
 from unmask.decoding.distinct import distinct_rows
-from unmask.decoding.order import Decoding, candidates, choose, static_share
+from unmask.decoding.draw import draw_from_hidden
+from unmask.decoding.order import choose, next_turn
 from unmask.decoding.rollout import Rollout
+from unmask.decoding.schedule import Schedule
+from unmask.decoding.settings import Decoding
 from unmask.errors import UnmaskError
 from unmask.models import Denoiser
-from unmask.randomness import uniform
 
 
 def decode(
@@ -94,13 +97,17 @@ def sample(
     entropy = torch.zeros_like(logprob)
     step = torch.zeros(rows, dtype=torch.int64, device=device)
     block_step = torch.zeros_like(step)
-    block_masked = torch.zeros_like(step)
+    schedule = Schedule(decoding, device) if decoding.order in ("static", "random") else None
 
     was_training = model.training
     model.eval()
     # longest prompts first: rows in flight then have like lengths, and padding can be cut off
     waiting = sorted((row for row, done in enumerate(revealed.all(-1).tolist()) if not done), key=padding.__getitem__)
-    capacity = max(1, decoding.batch_tokens // (prompt_length + length))
+    passes = 2 if decoding.guidance else 1
+    capacity = max(1, decoding.batch_tokens // (prompt_length + length) // passes)
+    # never larger than needed: a cache has a slot for each row in flight
+    capacity = min(capacity, max(1, len(waiting)))
+    cache = BlockCache(model, decoding, capacity, device) if decoding.cache != "none" else None
     in_flight: list[int] = []
     row_forwards = 0
     while waiting or in_flight:
@@ -108,40 +115,56 @@ def sample(
             taken = capacity - len(in_flight)
             in_flight, waiting = in_flight + waiting[:taken], waiting[taken:]
             active = torch.tensor(in_flight, device=device)
-            cut = min(padding[row] for row in in_flight)
+            # kept keys are rotated by their position, so with a cache no position may shift when rows come and go
+            cut = min(padding[row] for row in in_flight) if cache is None else min(padding)
             ids_prompt = prompt_ids[active, cut:]
             attention = None
             if any(padding[row] > cut for row in in_flight):
                 ones = torch.ones(len(in_flight), length, dtype=torch.bool, device=device)
                 attention = torch.cat([prompt_mask[active, cut:], ones], dim=-1)
 
-        position, is_masked = candidates(revealed[active], decoding.block_length)  # (A, S)
-        ids, scored = torch.cat([ids_prompt, tokens[active]], dim=-1), position + ids_prompt.shape[-1]
-        # rows of one prompt that have revealed the same tokens so far are one state
-        first, which = distinct_rows(torch.cat([ids, scored, prompt[active].unsqueeze(-1)], dim=-1))
-        row_forwards += len(first)
-        logits = model(ids[first], None if attention is None else attention[first], scored=scored[first]).logits[
-            which
-        ]  # (A, S, V)
-        draw = uniform(key[active].unsqueeze(-1), step[active].unsqueeze(-1), position)
-        token, token_logprob, token_entropy = draw_tokens(logits, decoding.temperature, draw)
+        turn = next_turn(decoding, schedule, revealed[active], key[active], step[active], block_step[active])
+        ids, scored = torch.cat([ids_prompt, tokens[active]], dim=-1), turn.position + ids_prompt.shape[-1]
+        if cache is None:
+            # rows of one prompt that have revealed the same tokens so far are one state
+            first, which = distinct_rows(torch.cat([ids, scored, prompt[active].unsqueeze(-1)], dim=-1))
+            visible = None if attention is None else attention[first]
+            hidden = _hidden(model, ids[first], visible, scored[first], ids_prompt.shape[-1] if passes == 2 else 0)
+        else:
+            which = torch.arange(len(active), device=device)
+            slot = cache.slots(in_flight)
+            hidden = cache.hidden(ids, attention, scored, slot, ids_prompt.shape[-1]).unsqueeze(0)
+        row_forwards += hidden.shape[0] * hidden.shape[1]
 
-        if decoding.order == "static":
-            starts = block_step[active] == 0
-            block_masked[active] = torch.where(starts, is_masked.sum(-1), block_masked[active])
-        share = static_share(decoding, block_masked[active], block_step[active])
-        chosen = choose(decoding, token_logprob.exp(), is_masked, share)
+        row, column = turn.is_candidate.nonzero(as_tuple=True)  # (n,) each
+        draws = draw_from_hidden(
+            model,
+            hidden.flatten(1, 2),
+            which[row] * hidden.shape[2] + column,
+            decoding,
+            key[active][row],
+            turn.step[row],
+            turn.position[row, column],
+        )
+        confidence = draws.confidence.new_zeros(turn.position.shape)
+        confidence[row, column] = draws.confidence
+        chosen = choose(decoding, turn, confidence)
 
-        row, column = chosen.nonzero(as_tuple=True)
-        at = (active[row], position[row, column])
-        tokens[at] = token[row, column]
+        is_chosen = chosen[row, column]
+        row, column = row[is_chosen], column[is_chosen]
+        at = (active[row], turn.position[row, column])
+        tokens[at] = draws.token[is_chosen]
         revealed[at] = True
-        reveal_step[at] = step[active][row]
-        logprob[at] = token_logprob[row, column]
-        entropy[at] = token_entropy[row, column]
-        step[active] += 1
-        block_over = chosen.sum(-1) == is_masked.sum(-1)
-        block_step[active] = torch.where(block_over, 0, block_step[active] + 1)
+        reveal_step[at] = turn.step[row]
+        logprob[at] = draws.logprob[is_chosen]
+        entropy[at] = draws.entropy[is_chosen]
+        is_over = chosen.sum(-1) == turn.masked
+        step[active] = turn.step + 1
+        if schedule is not None:
+            # steps that the schedule has left after the block is full
+            left = (schedule.steps - 1 - turn.block_step).clamp(min=0)
+            step[active] += torch.where(is_over, schedule.counted(left), 0)
+        block_step[active] = torch.where(is_over, 0, turn.block_step + 1)
 
         finished = revealed[active].all(-1)
         if finished.any():
@@ -165,31 +188,18 @@ def sample(
     )
 
 
-def draw_tokens(logits: Tensor, temperature: float, draw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One token per position by inverting its distribution function at `draw`.
+def _hidden(model: Denoiser, ids: Tensor, attention: Tensor | None, scored: Tensor, masked_prompt: int) -> Tensor:
+    """Hidden states (1, U, S, d) of states (U, T) at `scored` (U, S).
 
-    Args:
-        logits: (..., V) in any float type; computed on in at least float32.
-        temperature: 0 takes the most likely token; log-probability and entropy are then those of temperature 1.
-        draw: (...) float64 uniform in (0, 1).
-
-    Returns:
-        token int64, its log-probability, and the distribution's entropy in nats, each (...).
+    With guidance (2, U, S, d): once more with the first `masked_prompt` tokens masked out.
     """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    all_logprobs = (logits if temperature in (0, 1) else logits / temperature).log_softmax(-1)
-    probabilities = all_logprobs.exp()
-    if temperature == 0:
-        token = logits.argmax(-1)
-    else:
-        # float64: over 10⁵ tokens a float32 running sum is off by more than rare tokens weigh
-        cumulative = probabilities.double().cumsum(-1)
-        threshold = (draw * cumulative[..., -1]).unsqueeze(-1)
-        token = torch.searchsorted(cumulative, threshold).squeeze(-1).clamp(max=logits.shape[-1] - 1)
-    logprob = all_logprobs.gather(-1, token.unsqueeze(-1)).squeeze(-1)
-    # −∞·0 of a token that cannot be drawn counts as 0
-    entropy = -(probabilities * all_logprobs.clamp(min=-1e4)).sum(-1)
-    return token, logprob, entropy
+    if not masked_prompt:
+        return model(ids, attention, scored=scored, return_hidden=True).hidden.unsqueeze(0)
+    unconditional = ids.clone()
+    unconditional[:, :masked_prompt] = model.mask_token_id
+    both = None if attention is None else torch.cat([attention, attention])
+    ids, scored = torch.cat([ids, unconditional]), torch.cat([scored, scored])
+    return model(ids, both, scored=scored, return_hidden=True).hidden.unflatten(0, (2, -1))
 
 
 def _accumulation_dtype(model: Denoiser) -> torch.dtype:

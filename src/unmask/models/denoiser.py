@@ -1,8 +1,8 @@
 """What the rest of the code may assume of a model: tokens in, aligned logits out, only where they are scored.
 
 A family (`llada.py`, `dream.py`) says what its weights are called and defines one block; the way through the
-blocks, the padding mask, the alignment and the scored positions are here, once. There is no key/value cache
-here: one state costs a full bidirectional forward.
+blocks, the padding mask, the alignment and the scored positions are here, once. One state costs a full
+bidirectional forward; `cache` is for callers that accept an approximation (see `cache.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from unmask.errors import UnmaskError
+from unmask.models.cache import CacheRows
 from unmask.models.layers import Block, Context, rotary_table, rows
 
 
@@ -79,6 +80,7 @@ class Denoiser(PreTrainedModel):
         *,
         scored: Tensor | None = None,
         return_hidden: bool = False,
+        cache: CacheRows | None = None,
     ) -> DenoiserOutput:
         """Predict tokens, for every family aligned with the tokens they are about.
 
@@ -92,18 +94,27 @@ class Denoiser(PreTrainedModel):
                 head only here.
             return_hidden: leave the head out and return `hidden`, so that a caller can apply `head` in
                 chunks.
+            cache: keep keys and values, or run only the positions that it feeds and attend to kept ones
+                elsewhere; without gradients. `attention_mask` then says which keys are visible. With fed
+                positions `scored` is needed, and what predicts a scored position (itself, or its predecessor
+                in a shifted family) must be fed.
 
         Returns:
             logits (B, S, V) or hidden (B, S, d), the same numbers (to rounding) with and without `scored`.
         """
         is_real = None if attention_mask is None else attention_mask.bool()
         source = self._source(input_ids, is_real, scored)
-        x = self.embed(input_ids)
+        fed = None if cache is None else cache.fed
+        if fed is not None:
+            assert source is not None, "a pass over fed positions has to name the scored ones"
+            source = torch.searchsorted(fed.contiguous(), source.contiguous())  # their places among the fed
+        x = self.embed(input_ids if fed is None else input_ids.gather(1, fed))
         cos, sin = rotary_table(input_ids.shape[1], *self.rotary, like=x)
-        context = Context(cos, sin, None if is_real is None else is_real[:, None, None, :])
+        context = Context(cos, sin, None if is_real is None else is_real[:, None, None, :], cache)
         *body, last = self.blocks()
         for block in body:
             x = block(x, context)
+            context = context._replace(block=context.block + 1)
         if scored is None:
             x = rows(self.final_norm(last(x, context)), source)
         else:

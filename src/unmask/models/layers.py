@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from unmask.models.cache import CacheRows
+
 
 class Context(NamedTuple):
     """What every block of one forward pass needs besides its input."""
@@ -22,7 +24,11 @@ class Context(NamedTuple):
     sin: Tensor
     """(T, 1, D) sines, negated in the first half, so that a rotation is `x * cos + roll(x) * sin`."""
     key_mask: Tensor | None
-    """(B, 1, 1, T) bool, true where a key may be attended to; `None` = nothing is padded."""
+    """(B, 1, 1, T) bool, true where a key may be attended to; `None` = everywhere."""
+    cache: CacheRows | None = None
+    """Kept keys and values; the block's input then holds the fed positions only."""
+    block: int = 0
+    """The block's number, which tells its keys and values in the cache."""
 
 
 def rotary_table(length: int, head_dim: int, theta: float, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,6 +49,13 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Half-rotation RoPE of x (B, S, H, D) by cos and sin (S, 1, D) or (B, S, 1, D), in their precision."""
     wide = x.to(cos.dtype)
     return (wide * cos).addcmul_(wide.roll(x.shape[-1] // 2, -1), sin).to(x.dtype)
+
+
+def table_at(table: Tensor, queries: Tensor) -> Tensor:
+    """Rotary table (T, 1, D), or (B, W, 1, D) when rows differ, at (B, S) of its places -> (B, S, 1, D)."""
+    if table.dim() == 3:
+        return table[queries]
+    return table.gather(1, queries[..., None, None].expand(-1, -1, *table.shape[2:]))
 
 
 def gated(gate: Tensor, up: Tensor) -> Tensor:
@@ -74,21 +87,25 @@ def attend(
     """Full bidirectional attention, up to but without the output projection.
 
     Args:
-        h: (B, T, d) normed hidden states.
+        h: (B, T, d) normed hidden states, of the fed positions only when the context has a cache that names them.
         q_proj, k_proj, v_proj: maps from d to H * D, K * D and K * D; H is a multiple of K (grouped queries).
         head_dim: D.
-        context: rotary table and key mask.
-        queries: (B, S) positions that ask, or `None` = all T. Keys and values are always those of all T.
+        context: rotary table, key mask and cache.
+        queries: (B, S) rows of h that ask, or `None` = all. Keys and values are always those of all T.
 
     Returns:
         (B, S, H * D).
     """
-    cos, sin, key_mask = context
+    cos, sin, key_mask, cache, block = context
+    if cache is not None and cache.fed is not None:
+        cos, sin = cos[cache.fed], sin[cache.fed]  # (B, W, 1, D)
     q = q_proj(rows(h, queries)).unflatten(-1, (-1, head_dim))  # (B, S, H, D)
     k = k_proj(h).unflatten(-1, (-1, head_dim))  # (B, T, K, D)
     v = v_proj(h).unflatten(-1, (-1, head_dim))
     k = rotate(k, cos, sin)
-    q = rotate(q, cos, sin) if queries is None else rotate(q, cos[queries], sin[queries])
+    q = rotate(q, cos, sin) if queries is None else rotate(q, table_at(cos, queries), table_at(sin, queries))
+    if cache is not None:
+        k, v = cache.renew(block, k, v)
     repeats = q.shape[2] // k.shape[2]
     if repeats > 1:
         # Expanded by hand: the fused kernels that take grouped heads do not all take a mask.
