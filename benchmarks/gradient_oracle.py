@@ -109,7 +109,7 @@ class Oracle:
         outcomes: dict[tuple, Tensor] = {}
         for drawn in product(range(self.model.vocab_size), repeat=len(masked)):
             each = {position: probabilities[position, token] for position, token in zip(masked, drawn, strict=True)}
-            confidence = {position: float(value) for position, value in each.items()}
+            confidence = {position: float(value.detach()) for position, value in each.items()}
             best = max(masked, key=lambda position: confidence[position])
             sure = [p for p in masked if order == "dynamic" and confidence[p] >= THRESHOLD]
             chosen = tuple((p, drawn[masked.index(p)]) for p in masked if p == best or p in sure)
@@ -118,7 +118,11 @@ class Oracle:
         return outcomes
 
     def trajectories(
-        self, order: str, tokens: tuple[int, ...] = (0,) * LENGTH, steps: tuple[int, ...] = (99,) * LENGTH, step: int = 0
+        self,
+        order: str,
+        tokens: tuple[int, ...] = (0,) * LENGTH,
+        steps: tuple[int, ...] = (99,) * LENGTH,
+        step: int = 0,
     ) -> Iterator[tuple[Trajectory, Tensor]]:
         """All ways to finish a response, with their probability as a number and as a differentiable tensor."""
         shown = tuple(when < step for when in steps)
@@ -257,7 +261,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--group", type=int, default=3, help="responses in a group")
-    parser.add_argument("--draws", type=int, default=8, help="draws of an algorithm's own masks and steps for each group")
+    parser.add_argument(
+        "--draws", type=int, default=8, help="draws of an algorithm's own masks and steps for each group"
+    )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     model = build(ScratchSettings(alphabet="a", width=16, layers=2, heads=2, mlp_width=24), arguments.seed)[0].double()
@@ -271,12 +277,10 @@ def main() -> None:
     responses = product(range(model.vocab_size), repeat=LENGTH)
     reward_of = dict(zip(responses, rewards.tolist(), strict=True))
 
-    result = {}
+    result: dict[str, float] = {}
     print("| algorithm | order | cosine | bias | angle | variance |\n| --- | --- | ---: | ---: | ---: | ---: |")
     for row, (name, order, options) in CASES.items():
-        true = oracle.flat_gradient(
-            torch.stack([p * reward_of[t.tokens] for t, p in oracle.trajectories(order)]).sum()
-        )
+        true = oracle.flat_gradient(torch.stack([p * reward_of[t.tokens] for t, p in oracle.trajectories(order)]).sum())
         options = {"name": name, "group_size": arguments.group, **options}
         settings = TypeAdapter(AlgorithmSettings).validate_python(options)
         algorithm = ALGORITHMS[name](settings, ObjectiveSettings())
@@ -296,7 +300,10 @@ def main() -> None:
         bias = math.sqrt(max(0.0, 1 - cosine**2))
         angle = math.degrees(math.acos(min(1.0, cosine)))
         variance = (square - float(mean.square().sum())) / float(mean.square().sum())
-        print(f"| {row} | {order.replace('_', ' ')} | {cosine:.4f} | {bias:.4f} | {angle:.1f}° | {variance:.1f} |", flush=True)
+        print(
+            f"| {row} | {order.replace('_', ' ')} | {cosine:.4f} | {bias:.4f} | {angle:.1f}° | {variance:.1f} |",
+            flush=True,
+        )
         result |= {f"cosine/{row}": cosine, f"bias/{row}": bias, f"variance/{row}": variance}
     report(result, arguments.json)
 

@@ -92,9 +92,18 @@ def sft(
 Length = Annotated[int | None, typer.Option("--gen-length", min=1, help="Response length in tokens.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Decoding steps; one token a step when left out.")]
 Block = Annotated[int | None, typer.Option(min=1, help="Tokens in a block; 32 when left out.")]
-Order = Annotated[str, typer.Option(help="left_to_right, static or dynamic.")]
+Order = Annotated[str, typer.Option(help="left_to_right, static, dynamic or random.")]
 Threshold = Annotated[float | None, typer.Option(help="Confidence for the dynamic order; 0.9 when left out.")]
 Temperature = Annotated[float, typer.Option(help="0 takes the most likely token.")]
+Measure = Annotated[str | None, typer.Option(help="Confidence: probability (default), margin or negative_entropy.")]
+Sampler = Annotated[str | None, typer.Option(help="categorical (default) or gumbel.")]
+TopK = Annotated[int | None, typer.Option("--top-k", help="Draw from the k most likely tokens.")]
+TopP = Annotated[float | None, typer.Option("--top-p", help="Draw from the most likely tokens that hold this share.")]
+Guidance = Annotated[float | None, typer.Option(help="Scale of classifier-free guidance; off when left out.")]
+Cache = Annotated[
+    str | None, typer.Option(help="Block-wise caching, an approximation: none (default), prefix or dual.")
+]
+Horizon = Annotated[int | None, typer.Option(help="Tokens after the block that a cached step still sees.")]
 
 
 @app.command("eval")
@@ -107,6 +116,13 @@ def evaluate_model(
     order: Order = "static",
     threshold: Threshold = None,
     temperature: Temperature = 0.0,
+    measure: Measure = None,
+    sampler: Sampler = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    guidance: Guidance = None,
+    cache: Cache = None,
+    horizon: Horizon = None,
     examples: Annotated[int | None, typer.Option(min=1, help="How many examples; all when left out.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Write every response and verdict here, as JSON lines.")] = None,
@@ -118,7 +134,19 @@ def evaluate_model(
 
     if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
         raise UnmaskError(f"--output {output}: name a file in a folder that exists")
-    options = {"order": order, "steps": steps, "threshold": threshold, "temperature": temperature}
+    options = {
+        "order": order,
+        "steps": steps,
+        "threshold": threshold,
+        "temperature": temperature,
+        "measure": measure,
+        "sampler": sampler,
+        "top_k": top_k,
+        "top_p": top_p,
+        "guidance": guidance,
+        "cache": cache,
+        "horizon": horizon,
+    }
     denoiser, tokenizer, chosen, decoding = _prepared(model, task, gen_length, block, options)
     result = evaluate(denoiser, tokenizer, chosen, decoding, examples=examples, seed=seed)
     evaluation_report(model, task, decoding, result, output)
@@ -136,12 +164,31 @@ def sample(
     order: Order = "left_to_right",
     threshold: Threshold = None,
     temperature: Temperature = 1.0,
+    measure: Measure = None,
+    sampler: Sampler = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    guidance: Guidance = None,
+    cache: Cache = None,
+    horizon: Horizon = None,
     seed: Annotated[int, typer.Option(help="Seed of the draws and of the example.")] = 0,
 ) -> None:
     """One answer of a model."""
     from unmask.console import show_answer
 
-    options = {"order": order, "steps": steps, "threshold": threshold, "temperature": temperature}
+    options = {
+        "order": order,
+        "steps": steps,
+        "threshold": threshold,
+        "temperature": temperature,
+        "measure": measure,
+        "sampler": sampler,
+        "top_k": top_k,
+        "top_p": top_p,
+        "guidance": guidance,
+        "cache": cache,
+        "horizon": horizon,
+    }
     denoiser, tokenizer, chosen, decoding = _prepared(model, task, gen_length, block, options)
     show_answer(denoiser, tokenizer, chosen, prompt, decoding, seed=seed, trace=trace)
 

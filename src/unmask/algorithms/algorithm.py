@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from unmask.decoding import Rollout
+from unmask.decoding import Decoding, Rollout
 from unmask.objectives import Objective, ObjectiveSettings
 from unmask.randomness import derive
 from unmask.replay import States
@@ -117,15 +117,22 @@ def until_end(rollout: Rollout, end_token_id: int) -> Tensor:
     return rollout.trainable & ~after
 
 
-def check_left_to_right(algorithm: str, order: str, temperature: float) -> None:
-    """For algorithms whose likelihood is exact only when tokens are sampled one by one.
+def check_left_to_right(algorithm: str, decoding: Decoding) -> None:
+    """For algorithms whose likelihood is exact only when tokens are sampled one by one, from all of them.
 
     Raises:
         ValueError: naming the decoding key at fault.
     """
-    if order != "left_to_right":
-        raise ValueError(f"decoding.order={order}: {algorithm} samples left to right; set decoding.order=left_to_right")
-    check_varied(algorithm, temperature)
+    if decoding.order != "left_to_right":
+        raise ValueError(
+            f"decoding.order={decoding.order}: {algorithm} samples left to right; set decoding.order=left_to_right"
+        )
+    for key in ("top_k", "top_p"):
+        if getattr(decoding, key) is not None:
+            raise ValueError(
+                f"decoding.{key}={getattr(decoding, key)}: {algorithm}'s likelihood is that of all tokens; leave it out"
+            )
+    check_varied(algorithm, decoding.temperature)
 
 
 def check_varied(algorithm: str, temperature: float) -> None:

@@ -42,7 +42,7 @@ class JustGRPOSettings(BaseModel):
     """ε_A: added to the standard deviation, in units of reward."""
 
     def check(self, decoding: Decoding, objective: ObjectiveSettings) -> None:
-        check_left_to_right("justgrpo", decoding.order, decoding.temperature)
+        check_left_to_right("justgrpo", decoding)
         check_no_kl("justgrpo", objective)
 
 

@@ -106,6 +106,11 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         self.algorithm.check(self.decoding, self.objective)
+        if self.decoding.guidance:
+            raise ValueError(
+                f"decoding.guidance={self.decoding.guidance:g}: what is trained is the model without guidance, and its "
+                "rollouts would be another policy's; leave it out, or set it in evaluation.decoding"
+            )
         return self
 
 
