@@ -117,17 +117,16 @@ def _works(control: socket.socket) -> bool:
     """Whether the server starts and can confine a job."""
     ours, theirs = socket.socketpair()
     limits = {"seconds": 10, "memory_bytes": 2**29, "output_bytes": 2**20, "processes": 4, "scratch_bytes": 2**20}
-    request = {"role": "program", "arguments": {"program": "print(1)", "stdin": ""}, "limits": limits}
-    with ours, theirs:
+    request = {"role": "program", "arguments": {"program": "print(1)", "stdin": ""}}
+    with ours, theirs, open(os.memfd_create("output"), "rb") as output:
         ours.settimeout(START_SECONDS)
         try:
             if control.recv(16) != b"ready":
                 return False
-            socket.send_fds(control, [b"j"], [theirs.fileno()])
+            socket.send_fds(control, [json.dumps(limits).encode()], [theirs.fileno(), output.fileno()])
             theirs.close()
             ours.sendall(json.dumps(request).encode() + b"\n")
             with ours.makefile("rb") as lines:
-                line = lines.readline()
+                return b'"exit"' in lines.readline() and os.pread(output.fileno(), 9, 0) == b"1\n"
         except OSError:
             return False
-    return bool(line) and json.loads(line)["output"] == "1\n"

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from types import TracebackType
@@ -86,21 +86,21 @@ class Sandbox:
         self, role: str, arguments: Mapping[str, Any], limits: Limits, channel: socket.socket | None = None
     ) -> "Job":
         """Begin a job; the `channel`, if any, is handed over to it and closed here."""
+        output = os.memfd_create("output")
         ours, theirs = socket.socketpair()
         with theirs, channel or contextlib.nullcontext():
-            descriptors = [theirs.fileno()] + ([channel.fileno()] if channel else [])
+            descriptors = [theirs.fileno(), output] + ([channel.fileno()] if channel else [])
             for _ in range(2):  # a server that was lost is noticed here
                 control = self.start()
                 try:
-                    socket.send_fds(control, [b"j"], descriptors)
+                    socket.send_fds(control, [json.dumps(asdict(limits)).encode()], descriptors)
                     break
                 except OSError:
                     self._discard(control)
-        request = {"role": role, "arguments": arguments, "limits": asdict(limits)}
         ours.settimeout(limits.seconds + GRACE_SECONDS)
         with contextlib.suppress(OSError):  # waiting tells
-            ours.sendall(json.dumps(request).encode() + b"\n")
-        return Job(ours, lambda: self._discard(control))
+            ours.sendall(json.dumps({"role": role, "arguments": arguments}).encode() + b"\n")
+        return Job(ours, output, limits.output_bytes, lambda: self._discard(control))
 
     def start(self) -> socket.socket:
         """The control socket of a server that runs."""
@@ -130,8 +130,8 @@ class Sandbox:
 class Job:
     """A job under way. Leaving the `with` ends it."""
 
-    def __init__(self, lease: socket.socket, give_up: Any) -> None:
-        self._lease, self._give_up = lease, give_up
+    def __init__(self, lease: socket.socket, output: int, output_bytes: int, give_up: Callable[[], None]) -> None:
+        self._lease, self._output, self._output_bytes, self._give_up = lease, output, output_bytes, give_up
 
     def __enter__(self) -> Self:
         return self
@@ -140,6 +140,7 @@ class Job:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lease.close()
+        os.close(self._output)
 
     def wait(self) -> Outcome:
         """How it ended; nothing of it is left then."""
@@ -151,7 +152,9 @@ class Job:
             line = b""
         except OSError:
             line = b""
-        return Outcome(**json.loads(line)) if line.endswith(b"\n") else Outcome("lost", -1, "")
+        ended = json.loads(line) if line.endswith(b"\n") else {"ending": "lost", "code": -1}
+        output = os.pread(self._output, self._output_bytes, 0).decode("utf-8", "replace")
+        return Outcome(ended["ending"], ended["code"], output)
 
     def end(self) -> Outcome:
         """Call it off; how it ended."""

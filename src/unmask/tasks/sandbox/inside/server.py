@@ -1,13 +1,9 @@
-"""The fork server: a warm interpreter that forks a supervised, confined process for every job.
+"""The fork server: a warm interpreter that forks a confined process for every job.
 
-Three processes take part, each the parent of the next:
-
-- The server waits for jobs on a socket; it reads nothing of them but file descriptors.
-- The supervisor of one job reads the request, opens new namespaces, and ends the job in time.
-- The job is process 1 of its own process namespace: when it ends, the kernel ends everything it started.
-
-A job cannot name the server, its supervisor or another job: they are in other process namespaces, and it has neither
-rights nor further namespaces to reach them.
+The server is one loop over all jobs at work. It never reads a job's request or its output, so that nothing of one job
+is in the memory that the next is forked from. A job is process 1 of its own process namespace: when it ends, the
+kernel ends everything it started. It cannot name the server or another job: they are in other process namespaces, and
+it has neither rights nor further namespaces to reach them.
 """
 
 import atexit
@@ -17,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import random
 import resource
 import select
 import shutil
@@ -31,104 +28,153 @@ from typing import Any
 
 NEW_NAMESPACES = 0x10000000 | 0x20000000 | 0x00020000 | 0x08000000
 """CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC. The network is bubblewrap's, which has none."""
+SYS_CLONE3 = 435
+"""The same on every architecture."""
 MOUNT_FLAGS = 2 | 4
 """MS_NOSUID | MS_NODEV."""
 PR_SET_CHILD_SUBREAPER = 36
 PRELOADED = (
     "bisect collections copy dataclasses datetime decimal enum fractions functools hashlib heapq io itertools json math "
-    "numbers operator random re statistics string textwrap typing"
+    "numbers operator re statistics string textwrap typing"
 )
 """What programs import most: it is there already after a fork."""
 
-libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.PyDLL(None, use_errno=True)
+
+
+class Job:
+    """A job at work, as the server sees it.
+
+    Args:
+        lease: the host's hold on it. The job itself reads its request from there; when the host shuts its end, the job
+            ends; how it ended is written to it when nothing of the job is left.
+        output: file for the standard output.
+        channel: socket for the job's own use.
+    """
+
+    def __init__(self, limits: "dict[str, Any]", lease: int, output: int, channel: "int | None" = None) -> None:
+        self.limits, self.lease, self.output, self.channel = limits, lease, output, channel
+        self.deadline = time.monotonic() + limits["seconds"]
+        self.ending = "exit"
+        self.is_called_off = False
+        self.scratch: str | None = None
+        self.process = self.handle = -1
+
+    def start(self, is_isolated: bool) -> None:
+        """Fork."""
+        uid, gid = os.getuid(), os.getgid()
+        self.scratch = None if is_isolated else tempfile.mkdtemp(prefix="unmask-")
+        self.process = clone() if is_isolated else os.fork()
+        if self.process:
+            self.handle = os.pidfd_open(self.process)
+            for descriptor in (self.output, self.channel):
+                if descriptor is not None:
+                    os.close(descriptor)
+            return
+        code = 1
+        try:
+            close_all_but(self.lease, self.output, self.channel)
+            if is_isolated:
+                map_user(uid, gid)
+                random.seed()  # os.fork would have seen to it
+            with open(self.lease, "rb") as file:
+                request = json.loads(file.readline())
+            confine(self.limits, self.scratch)
+            channel = None if self.channel is None else socket.socket(fileno=self.channel)
+            code = perform(request, channel, self.output)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def kill(self, ending: str) -> None:
+        self.ending = ending
+        signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+
+    def bury(self) -> None:
+        """Take note of its end, and tell."""
+        _, status = os.waitpid(self.process, 0)
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+        answer = {"ending": self.ending, "code": os.waitstatus_to_exitcode(status)}
+        with socket.socket(fileno=self.lease) as lease, contextlib.suppress(OSError):  # nobody may wait any more
+            lease.sendall(json.dumps(answer).encode() + b"\n")
+        os.close(self.handle)
 
 
 def main(control: socket.socket, is_isolated: bool) -> None:
-    """Serve jobs until the other end of `control` closes. A job comes as its file descriptors, its lease first."""
+    """Serve until the other end of `control` closes. A job comes as its limits and its file descriptors."""
     for name in PRELOADED.split():
         importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors need no burial
+    if not is_isolated:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     gc.freeze()
     control.send(b"ready")
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(control, 1, 2)
-        if not message:
-            return
-        if os.fork() == 0:
-            try:
-                control.close()
-                supervise(*map(_socket, descriptors), is_isolated=is_isolated)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(0)
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-
-def _socket(descriptor: int) -> socket.socket:
-    return socket.socket(fileno=descriptor)
-
-
-def supervise(lease: socket.socket, channel: "socket.socket | None" = None, *, is_isolated: bool) -> None:
-    """Run one job, and say on its lease how it ended, when nothing of it is left.
-
-    Args:
-        lease: brings the request as a line of JSON; when the other end shuts it, the job ends.
-        channel: given to the job.
-        is_isolated: new namespaces for the job; without, it is only limited.
-    """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    request = json.loads(lease.makefile("rb").readline())
-    began = time.monotonic()
-    output = os.memfd_create("output")
-    scratch = None
-    if is_isolated:
-        enter_namespaces()
-    else:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        scratch = tempfile.mkdtemp(prefix="unmask-")
-    job = os.fork()
-    if job == 0:
-        try:
-            lease.close()
-            confine(request["limits"], scratch)
-            os._exit(perform(request, channel, output))
-        finally:
-            os._exit(1)
-    if channel is not None:
-        channel.close()
-    ending = _wait(job, lease, began + request["limits"]["seconds"] - time.monotonic())
-    _, status = os.waitpid(job, 0)
-    if scratch is not None:
-        end_descendants()
-        shutil.rmtree(scratch, ignore_errors=True)
-    code = os.waitstatus_to_exitcode(status)
-    os.lseek(output, 0, os.SEEK_SET)
-    with open(output, "rb") as file:
-        text = file.read(request["limits"]["output_bytes"]).decode("utf-8", "replace")
-    with contextlib.suppress(OSError):  # nobody waits for a job that was called off
-        lease.sendall(json.dumps({"ending": ending, "code": code, "output": text}).encode() + b"\n")
-
-
-def _wait(job: int, lease: socket.socket, seconds: float) -> str:
-    """Wait for the job, the time limit or the lease, and kill what still runs."""
-    descriptor = os.pidfd_open(job)
+    jobs: dict[int, Job] = {}
     poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    poll.register(lease, select.POLLIN)
-    ready = [found for found, _ in poll.poll(max(0, seconds) * 1000)]
-    if descriptor in ready:
-        return "exit"
-    os.kill(job, signal.SIGKILL)
-    return "lease" if ready else "time"
+    poll.register(control, select.POLLIN)
+    while True:
+        now = time.monotonic()
+        late = [job for job in jobs.values() if job.deadline <= now]
+        for job in late:
+            job.kill("time")
+            job.deadline = now + 3600  # said once
+        wait = min((job.deadline - now for job in jobs.values()), default=3600.0)
+        ready = {descriptor for descriptor, _ in poll.poll(max(0.0, wait) * 1000 + 1)}
+        for job in [job for job in jobs.values() if job.handle in ready]:
+            del jobs[job.handle]
+            poll.unregister(job.handle)
+            if not job.is_called_off:
+                poll.unregister(job.lease)
+            job.bury()
+            if not is_isolated:
+                end_strays(jobs)
+        for job in jobs.values():
+            if job.lease in ready and not job.is_called_off:
+                job.is_called_off = True
+                poll.unregister(job.lease)
+                job.kill("lease")
+        # new jobs come last: they take the numbers of files that were closed above
+        if control.fileno() in ready:
+            message, descriptors, _, _ = socket.recv_fds(control, 1 << 12, 3)
+            if not message:
+                break
+            job = Job(json.loads(message), *descriptors)
+            job.start(is_isolated)
+            jobs[job.handle] = job
+            poll.register(job.handle, select.POLLIN)
+            poll.register(job.lease, select.POLLRDHUP)
+    for job in jobs.values():
+        job.kill("lease")
+        job.bury()
+    if not is_isolated:
+        end_strays({})
 
 
-def enter_namespaces() -> None:
-    """This process's children start in a process namespace of their own; users, mounts and IPC are new from here on."""
-    uid, gid = os.getuid(), os.getgid()
-    if libc.unshare(NEW_NAMESPACES):
+def clone() -> int:
+    """Fork into new namespaces; like `os.fork`, the child's process number, and 0 in the child.
+
+    A plain fork could not do it in one step: only the children of a process that has asked for a process namespace
+    are in it.
+    """
+    arguments = (ctypes.c_uint64 * 8)(NEW_NAMESPACES, 0, 0, 0, signal.SIGCHLD, 0, 0, 0)
+    process = int(libc.syscall(SYS_CLONE3, arguments, ctypes.sizeof(arguments)))
+    if process < 0:
         raise OSError(ctypes.get_errno(), "no new namespaces")
+    return process
+
+
+def close_all_but(*descriptors: "int | None") -> None:
+    """Close every file but the standard ones and these: among them are the leases of other jobs."""
+    first = 3
+    for descriptor in sorted(kept for kept in descriptors if kept is not None):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, 1 << 20)
+
+
+def map_user(uid: int, gid: int) -> None:
+    """The same user and group in the new user namespace."""
     for file, text in [("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")]:
         with open(f"/proc/self/{file}", "w") as writer:
             writer.write(text)
@@ -216,15 +262,17 @@ def run_program(program: str) -> None:
         sys.stdout.flush()
 
 
-def end_descendants() -> None:
-    """Kill and bury all that descends from this process, which orphans come back to. Needed without namespaces only."""
+def end_strays(jobs: "dict[int, Job]") -> None:
+    """Kill and bury what has come back to this process as an orphan. Needed without namespaces only."""
+    known = {job.process for job in jobs.values()}
     while True:
-        try:
-            with open(f"/proc/self/task/{os.getpid()}/children") as file:
-                for child in file.read().split():
-                    os.kill(int(child), signal.SIGKILL)
-            os.waitpid(-1, 0)
-        except ChildProcessError:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            strays = {int(child) for child in file.read().split()} - known
+        for stray in strays:
+            os.kill(stray, signal.SIGKILL)
+        for stray in strays:
+            os.waitpid(stray, 0)
+        if not strays:
             return
 
 
@@ -238,7 +286,7 @@ def start() -> None:
         if parent in sys.modules:
             setattr(sys.modules[parent], last, module)
         exec(compile(source, name, "exec"), vars(module))
-    main(_socket(int(descriptor)), is_isolated == "isolated")
+    main(socket.socket(fileno=int(descriptor)), is_isolated == "isolated")
 
 
 if __name__ == "__main__":
