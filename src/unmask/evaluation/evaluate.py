@@ -57,6 +57,6 @@ def evaluate(
     key = derive(torch.tensor(name_seed(seed, "evaluation")), torch.tensor(indices))
     rollout = sample(model, ids, mask, decoding, key, prompt=rows, group=rows)
     responses = response_text(tokenizer, rollout.response_ids)
-    rewards = [task.reward(example, response) for example, response in zip(chosen, responses, strict=True)]
+    rewards = task.rewards(chosen, responses)
     solved = sum(reward >= task.reward_max for reward in rewards)
     return Evaluation(tuple(chosen), tuple(responses), tuple(rewards), solved, rollout.row_forwards)

@@ -16,11 +16,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.errors import UnmaskError
-from unmask.tasks.code_tests import assertions
+from unmask.tasks.code_tests import assertions, completed
 from unmask.tasks.sandbox import Kind, Limits, Sandbox, examine, shared_sandbox
 from unmask.tasks.task import Example, Task
 
 FENCE = re.compile(r"^[ \t]*```+[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+EXPERT = "You are an expert Python programmer, and here is your task:"
+"""How MBPP's authors begin a prompt."""
 PYTHON = ("python", "python3", "py", "")
 
 
@@ -37,7 +39,7 @@ class CodeSettings(BaseModel):
     """The same, to evaluate on."""
     sandbox: Kind = "bubblewrap"
     """Where programs run: bubblewrap, or unsafe (limited, but with this machine's network and files)."""
-    seconds: float = Field(4.0, gt=0, le=600)
+    seconds: float = Field(6.0, gt=0, le=600)
     """Time to load a program, and time of each test."""
     memory_mib: int = Field(512, ge=64)
     """Memory of each process of a program, in MiB."""
@@ -81,7 +83,8 @@ class Code(Task):
         tests = [test for test in _tests(example) if isinstance(test, str)]
         if not tests:
             return question
-        return f"You are an expert Python programmer, and here is your task: {question} Your code should pass these tests:\n\n" + "\n".join(tests)
+        listed = "\n".join(tests)
+        return f"{EXPERT} {question} Your code should pass these tests:\n\n{listed}\n"
 
     def reward(self, example: Example, response: str) -> float:
         tests = _tests(example)
@@ -93,7 +96,7 @@ class Code(Task):
             examination = assertions(
                 tests,
                 setup=str(example.get("test_setup_code") or ""),
-                prelude="\n".join([*(example.get("test_imports") or []), helpers]),
+                prelude="\n".join([*(example.get("test_imports") or []), completed(helpers)]),
                 entry_point=str(example.get("entry_point", "")),
             )
             passed = examine(self.sandbox, readings(program, helpers), examination, self.limits)
@@ -139,9 +142,9 @@ def readings(program: str, beginning: str) -> list[str]:
     body = program.lstrip("\n")
     indented = textwrap.indent(body, "    ")
     continued = [f"{beginning.rstrip()}\n{text}" for text in (body, indented, f"    {body}")]
-    whole = f"{beginning.rstrip()}\n    pass\n\n{program}"
+    whole = f"{completed(beginning)}\n{program}"
     is_whole = re.search(r"^(?:async +def|def|class|from|import|@|[A-Za-z_]\w* *=)", program, re.MULTILINE)
-    return [whole, *continued] if is_whole else [*continued, whole]
+    return [whole, *continued, program] if is_whole else [*continued, whole]
 
 
 def _tests(example: Example) -> list[Any]:

@@ -40,9 +40,7 @@ def assertions(tests: Sequence[str], *, setup: str = "", prelude: str = "", entr
         raise UnmaskError(f"code: the tests hold no assertion: {str(list(tests))[:80]}")
     names = [entry_point] if entry_point else _names(_parse(setup), trees)
     imports = _missing_imports([_parse(setup), *trees], names)
-    return Examination(
-        prelude=f"{prelude}\n{imports}", names=tuple(names), alias="candidate" if entry_point else "", steps=tuple(body)
-    )
+    return Examination(prelude=f"{prelude}\n{imports}", names=tuple(names), steps=tuple(body))
 
 
 def _parse(source: str) -> ast.Module:
@@ -50,6 +48,17 @@ def _parse(source: str) -> ast.Module:
         return ast.parse(source)
     except (SyntaxError, ValueError) as error:
         raise UnmaskError(f"code: a test is not Python: {source.strip()[:80]!r}") from error
+
+
+def completed(beginning: str) -> str:
+    """The beginning of a function, as Python that can be run; nothing where it is no Python at all."""
+    for ending in ("\n", "\n    pass\n"):
+        try:
+            ast.parse(beginning.rstrip() + ending)
+            return beginning.rstrip() + ending
+        except (SyntaxError, ValueError):
+            continue
+    return ""
 
 
 def _step(node: ast.stmt, is_test: bool) -> Step:
@@ -86,14 +95,9 @@ def _names(setup: ast.Module, trees: Sequence[ast.Module]) -> list[str]:
     helpers, is the candidate's only where the tests call nothing else: `assert sum(10, 15) == 6`.
     """
     everything = ast.Module([statement for tree in (setup, *trees) for statement in tree.body], [])
-    called = list(
-        dict.fromkeys(
-            node.func.id
-            for node in ast.walk(everything)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in _bound(everything)
-        )
-    )
-    own = [name for name in called if not hasattr(builtins, name)]
+    not_theirs = _bound(everything) | _modules(everything)
+    used = [node.id for node in ast.walk(everything) if isinstance(node, ast.Name) and node.id not in not_theirs]
+    own = [name for name in dict.fromkeys(used) if not hasattr(builtins, name)]
     asked = [name for name in own if name not in HELPERS] or own
     if not asked:
         asked = list(
@@ -113,6 +117,12 @@ def _innermost(test: ast.expr) -> str | None:
     side = test.left if isinstance(test, ast.Compare) else test
     calls = [node.func.id for node in ast.walk(side) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     return calls[-1] if calls else None
+
+
+def _modules(tree: ast.AST) -> set[str]:
+    """Modules of the standard library that code takes something from by a dot."""
+    attributes = [node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return {name.id for name in attributes if isinstance(name, ast.Name) and name.id in sys.stdlib_module_names}
 
 
 def _bound(tree: ast.AST) -> set[str]:
@@ -135,12 +145,7 @@ def _missing_imports(trees: Sequence[ast.Module], names: Sequence[str]) -> str:
     everything = ast.Module([statement for tree in trees for statement in tree.body], [])
     bound = {*_bound(everything), *names}
     used = {node.id for node in ast.walk(everything) if isinstance(node, ast.Name)} - bound
-    of_modules = {
-        node.value.id
-        for node in ast.walk(everything)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-    }
-    lines = [f"import {name}" for name in sorted(used & of_modules & sys.stdlib_module_names)]
+    lines = [f"import {name}" for name in sorted(_modules(everything) - bound)]
     for module in (math, collections, functools, itertools):
         lines += [
             f"from {module.__name__} import {name}"

@@ -50,6 +50,10 @@ class Task(ABC):
     def reward(self, example: Example, response: str) -> float:
         """The verdict on a response, in [reward_min, reward_max]. Never executes or evaluates the text."""
 
+    def rewards(self, examples: Sequence[Example], responses: Sequence[str]) -> list[float]:
+        """The verdicts on many responses, one after the other; define it where they can be found at the same time."""
+        return [self.reward(example, response) for example, response in zip(examples, responses, strict=True)]
+
     def solution(self, example: Example) -> str:
         """A right answer, for supervised fine-tuning.
 

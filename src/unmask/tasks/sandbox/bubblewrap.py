@@ -92,10 +92,10 @@ def _command(kind: Kind, interpreter: str, control: int) -> list[str]:
     python += [str(control), isolation, json.dumps(sources)]
     if kind == "unsafe":
         return python
-    return ["bwrap", *_view(interpreter), "--", *python]
+    return ["bwrap", *view(interpreter), "--", *python]
 
 
-def _view(interpreter: str) -> list[str]:
+def view(interpreter: str) -> list[str]:
     """Options for what is seen inside: the system and the interpreter to read, nothing to write, no network."""
     options = ["--unshare-all", "--unshare-user", "--new-session", "--clearenv"]
     for key, value in ENVIRONMENT.items():

@@ -30,9 +30,7 @@ class Examination:
     prelude: str = ""
     """Imports and helpers of the tests, run before them."""
     names: tuple[str, ...]
-    """Global names that mean the candidate's."""
-    alias: str = ""
-    """Another word for the first of them, e.g. `candidate`."""
+    """Global names that mean the candidate's; in the tests `candidate` is another word for the first."""
     steps: tuple[Step, ...]
     """In order; at least one is a test."""
 
@@ -77,7 +75,7 @@ def _attempt(
 ) -> list[str]:
     """The examiner's lines about the tests that have no verdict yet, from new processes."""
     steps = [(step.source, step.is_test, index in passed) for index, step in enumerate(examination.steps)]
-    tests = {"prelude": examination.prelude, "names": examination.names, "alias": examination.alias, "steps": steps}
+    tests = {"prelude": examination.prelude, "names": examination.names, "steps": steps}
     arguments = {"seconds": min(limits.seconds, seconds), "tests": json.dumps(tests)}
     whole = replace(limits, seconds=seconds)
     asked, answered = socket.socketpair()

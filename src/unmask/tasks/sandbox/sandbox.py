@@ -152,7 +152,7 @@ class Job:
             line = b""
         except OSError:
             line = b""
-        ended = json.loads(line) if line.endswith(b"\n") else {"ending": "lost", "code": -1}
+        ended: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {"ending": "lost", "code": -1}
         output = os.pread(self._output, self._output_bytes, 0).decode("utf-8", "replace")
         return Outcome(ended["ending"], ended["code"], output)
 

@@ -40,8 +40,9 @@ class Candidate:
 
     def refer(self, value: Any) -> list[Any]:
         """A reference to a value that is not plain: it stays here."""
-        if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:
-            return ["builtin", value.__name__]
+        name = getattr(value, "__name__", "")
+        if isinstance(value, type) and vars(builtins).get(name) is value:
+            return ["builtin", name]
         for index, known in enumerate(self.objects):
             if known is value:
                 return ["object", index]

@@ -5,6 +5,7 @@ counting and deciding all happen in this process, into which no code of the cand
 """
 
 import builtins
+import contextlib
 import json
 import os
 import socket
@@ -12,6 +13,8 @@ import time
 from typing import Any
 
 from unmask.tasks.sandbox.inside import plain
+
+ALIAS = "candidate"
 
 
 class Lost(BaseException):
@@ -89,8 +92,9 @@ class Examiner:
         while True:
             kind, *rest = self.receive()
             if kind == "return":
-                for mine, theirs in zip(arguments, rest[1]):  # noqa: B905  # the sandbox may have an older Python
-                    _update(mine, theirs)
+                if operation == "call":
+                    for mine, theirs in zip(arguments, rest[1]):  # noqa: B905  # the sandbox may have an older Python
+                        _update(mine, theirs)
                 return rest[0]
             if kind == "raise":
                 raise _exception(*rest)
@@ -136,8 +140,9 @@ class Examiner:
             return list(value._reference)
         if not callable(value):
             raise TypeError(f"a test cannot hand a {type(value).__name__} to the candidate")
-        if getattr(builtins, getattr(value, "__name__", ""), None) is value:
-            return ["builtin", value.__name__]
+        name = getattr(value, "__name__", "")
+        if getattr(builtins, name, None) is value:
+            return ["builtin", name]
         self.functions.append(value)
         return ["function", len(self.functions) - 1]
 
@@ -149,12 +154,12 @@ class Examiner:
             raise ValueError(kind)
         return self.remotes.setdefault(index, Remote(self, ["object", index]))
 
-    def examine(self, prelude: str, names: list[str], alias: str, steps: list[list[Any]]) -> None:
+    def examine(self, prelude: str, names: list[str], steps: list[list[Any]]) -> None:
         """Run the steps in order, and write a line for every test on standard output: its index and 1 or 0.
 
         Args:
             prelude: imports and helpers of the tests.
-            names: that mean the candidate's; `alias` is another word for the first of them.
+            names: that mean the candidate's; `candidate` is another word for the first of them.
             steps: (source, is a test, is done already) each; what is no test is done for the tests after it.
         """
         if self.receive() != ["loaded"]:
@@ -168,8 +173,7 @@ class Examiner:
             return
         # not asked of the candidate before a test needs it: a missing function fails tests, not the examination
         namespace.update({name: Remote(self, ["name", name]) for name in names})
-        if alias:
-            namespace[alias] = namespace[names[0]]
+        namespace[ALIAS] = namespace[names[0]]
         for index, (source, is_test, is_done) in enumerate(steps):
             if is_done:
                 continue
@@ -212,7 +216,5 @@ def _write(line: str) -> None:
 
 def examine(channel: socket.socket, seconds: float, tests: str) -> None:
     """The whole job; `tests` is the JSON of `Examiner.examine`'s arguments."""
-    try:
+    with contextlib.suppress(Lost):
         Examiner(channel, seconds).examine(**json.loads(tests))
-    except Lost:
-        pass

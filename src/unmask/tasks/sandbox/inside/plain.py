@@ -46,7 +46,7 @@ def loads(line: bytes, resolve: Callable[[list[Any]], Any]) -> Any:
 
 
 def encode(value: Any, refer: Callable[[Any], list[Any]]) -> Any:
-    """JSON-like form: None, bool, float, str and short int as they are, all else as a list that begins with its kind."""
+    """JSON-like form: None, bool, float, str and short int as they are, all else a list that begins with its kind."""
     kind = type(value)
     if value is None or kind is bool or kind is float or kind is str:
         return value

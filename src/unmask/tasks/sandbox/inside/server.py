@@ -34,8 +34,8 @@ MOUNT_FLAGS = 2 | 4
 """MS_NOSUID | MS_NODEV."""
 PR_SET_CHILD_SUBREAPER = 36
 PRELOADED = (
-    "bisect collections copy dataclasses datetime decimal enum fractions functools hashlib heapq io itertools json math "
-    "numbers operator re statistics string textwrap typing"
+    "bisect collections copy dataclasses datetime decimal enum fractions functools hashlib heapq io itertools json "
+    "math numbers operator re statistics string textwrap typing"
 )
 """What programs import most: it is there already after a fork."""
 
