@@ -86,7 +86,8 @@ def test_the_last_python_block_is_the_program(response: str, program: str) -> No
 
 
 def test_every_assertion_is_a_test_of_its_own() -> None:
-    check = "def check(candidate):\n    x = 1\n    assert candidate(x) == 1\n    for i in range(3):\n        assert candidate(i) == i\n"
+    loop = "for i in range(3):\n        assert candidate(i) == i"
+    check = f"def check(candidate):\n    x = 1\n    assert candidate(x) == 1\n    {loop}\n"
     found = assertions([check], entry_point="f")
     assert [step.is_test for step in found.steps] == [False, True, True]
     assert [step.is_test for step in assertions(["assert f(1) == 2; assert f(2) == 3"]).steps] == [True, True]

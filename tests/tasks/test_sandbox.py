@@ -1,6 +1,9 @@
 """The sandbox: what a job may do, what it may not, and that nothing of it is left."""
 
+# ruff: noqa: E501  # candidate programs read best in a line of their own
+
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -44,7 +47,7 @@ def descendants() -> set[int]:
 
 
 def test_a_program_reads_and_prints(either: Sandbox) -> None:
-    outcome = either.run("print(input() * 2)\nprint(open(0).read(), end='')", "ab\ncd\n", SHORT)
+    outcome = either.run("import sys\nprint(input() * 2)\nprint(sys.stdin.read(), end='')", "ab\ncd\n", SHORT)
     assert outcome.is_success and outcome.output == "abab\ncd\n"
     assert either.run("raise SystemExit(3)", limits=SHORT).code == 3
     assert either.run("1 / 0", limits=SHORT).code == 1
@@ -86,20 +89,12 @@ for path in ("/usr/x", "/x", "/etc/hostname", "/dev/x", "/proc/sys/kernel/hostna
         print("wrote", path)
     except OSError:
         pass
-print(sorted(os.environ))
+print(*os.environ)
 """
     seen = sandbox.run(program, limits=SHORT).output.splitlines()
     assert seen[0] == "[] 1 False False"
     assert seen[1].startswith("['lo'] ") and int(seen[1].split()[1]) <= 1
-    assert seen[2] == str(sorted(bubblewrap.ENVIRONMENT)) or set(eval_list(seen[2])) <= {
-        *bubblewrap.ENVIRONMENT,
-        "PWD",
-        "LC_CTYPE",
-    }
-
-
-def eval_list(text: str) -> list[str]:
-    return [part.strip(" '") for part in text.strip("[]").split(",")]
+    assert set(seen[2].split()) <= {*bubblewrap.ENVIRONMENT, "PWD", "LC_CTYPE"}
 
 
 def test_a_job_leaves_nothing_to_the_next(sandbox: Sandbox) -> None:
@@ -147,7 +142,7 @@ def test_a_lost_server_is_replaced(sandbox: Sandbox) -> None:
         with ThreadPoolExecutor(1) as thread:
             running = thread.submit(own.run, "import time\ntime.sleep(20)", "", Limits(seconds=30))
             time.sleep(0.3)
-            own._server.kill()
+            os.killpg(own._server.pid, signal.SIGKILL)
             assert running.result(timeout=10).ending == "lost"
         assert own.run("print(1)").output == "1\n"
 
@@ -190,7 +185,7 @@ def test_the_sandbox_ends_with_its_process(sandbox: Sandbox) -> None:
 
 def test_without_bubblewrap_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UnmaskError, match="bubblewrap is missing; install bubblewrap .* or set sandbox: unsafe"):
+    with pytest.raises(UnmaskError, match=r"bubblewrap is missing; install bubblewrap .* or set sandbox: unsafe"):
         Sandbox().run("print(1)")
 
 
@@ -202,7 +197,7 @@ def test_where_namespaces_are_forbidden_one_line_says_so(monkeypatch: pytest.Mon
         parent.chmod(0o755)
     monkeypatch.setattr(bubblewrap, "ENVIRONMENT", {**bubblewrap.ENVIRONMENT, "PATH": f"{tmp_path}:/usr/bin:/bin"})
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(UnmaskError, match="No permissions to create new namespace.*set sandbox: unsafe"):
+    with pytest.raises(UnmaskError, match=r"No permissions to create new namespace.*set sandbox: unsafe"):
         Sandbox().run("print(1)")
 
 
@@ -232,7 +227,7 @@ CHEATS = {
     ),
     "reads its memory": (
         "import gc\ndef f(x):\n    texts = [o for o in gc.get_objects() if isinstance(o, (str, bytes, dict, list))]\n"
-        "    return 2 if any('assert' in repr(t)[:99999] and '== 2' in repr(t)[:99999] for t in texts[:2000]) else 0"
+        "    return 2 if any('ass' + 'ert' in repr(t)[:99999] and '=' + '= 2' in repr(t)[:99999] for t in texts[:2000]) else 0"
     ),
     "raises success": "def f(x): raise StopIteration(2)",
     "NotImplemented": "def f(x): return NotImplemented",

@@ -6,6 +6,7 @@ Process limits do not bind root, so root's jobs run as `nobody`.
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def start_server(kind: Kind) -> tuple[subprocess.Popen[bytes], socket.socket]:
                 control.settimeout(None)
                 return server, control
             control.close()
-            server.kill()
+            os.killpg(server.pid, signal.SIGKILL)
             server.wait()
             complaints.seek(0)
             lines = complaints.read().decode("utf-8", "replace").strip().splitlines()
@@ -67,11 +68,11 @@ def _launch(kind: Kind, interpreter: str, complaints: int) -> tuple[subprocess.P
                 pass_fds=[theirs.fileno()],
                 env=ENVIRONMENT,
                 cwd="/",
-                start_new_session=True,  # Ctrl-C is for us to hear
+                start_new_session=True,  # no terminal, and Ctrl-C is for us to hear
                 **identity,
             )
         except PermissionError:  # an interpreter that `nobody` may not see
-            server = subprocess.Popen(["/bin/false"], stdin=subprocess.DEVNULL)
+            server = subprocess.Popen(["/bin/false"], start_new_session=True)
     return server, ours
 
 
@@ -97,7 +98,7 @@ def _command(kind: Kind, interpreter: str, control: int) -> list[str]:
 
 def view(interpreter: str) -> list[str]:
     """Options for what is seen inside: the system and the interpreter to read, nothing to write, no network."""
-    options = ["--unshare-all", "--unshare-user", "--new-session", "--clearenv"]
+    options = ["--unshare-all", "--unshare-user", "--clearenv"]
     for key, value in ENVIRONMENT.items():
         options += ["--setenv", key, value]
     options += ["--ro-bind", "/usr", "/usr"]
@@ -110,7 +111,21 @@ def view(interpreter: str) -> list[str]:
     prefix = Path(interpreter).parents[1]
     if not prefix.is_relative_to("/usr"):
         options += ["--ro-bind", str(prefix), str(prefix)]
-    return [*options, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/"]
+    return [
+        *options,
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--tmpfs",
+        "/tmp",
+        "--remount-ro",
+        "/dev",
+        "--remount-ro",
+        "/",
+        "--chdir",
+        "/",
+    ]
 
 
 def _works(control: socket.socket) -> bool:

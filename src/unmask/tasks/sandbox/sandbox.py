@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -86,6 +87,7 @@ class Sandbox:
         self, role: str, arguments: Mapping[str, Any], limits: Limits, channel: socket.socket | None = None
     ) -> "Job":
         """Begin a job; the `channel`, if any, is handed over to it and closed here."""
+        self.start()  # raises before anything is open
         output = os.memfd_create("output")
         ours, theirs = socket.socketpair()
         with theirs, channel or contextlib.nullcontext():
@@ -121,9 +123,12 @@ class Sandbox:
             if control is not self._control:
                 return
             assert self._server is not None
-            control.close()
-            self._server.kill()
-            self._server.wait()
+            control.close()  # which a server takes for its end
+            try:
+                self._server.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._server.pid, signal.SIGKILL)
+                self._server.wait()
             self._server = self._control = None
 
 

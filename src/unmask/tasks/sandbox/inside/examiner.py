@@ -162,15 +162,15 @@ class Examiner:
             names: that mean the candidate's; `candidate` is another word for the first of them.
             steps: (source, is a test, is done already) each; what is no test is done for the tests after it.
         """
-        if self.receive() != ["loaded"]:
-            return
-        _write("loaded")
         namespace: dict[str, Any] = {"__name__": "tests"}
         try:
             exec(prelude, namespace)
         except Exception as error:  # the data set's mistake, and not the candidate's
             _write(f"broken {type(error).__name__}: {error}")
             return
+        if self.receive() != ["loaded"]:
+            return
+        _write("loaded")
         # not asked of the candidate before a test needs it: a missing function fails tests, not the examination
         namespace.update({name: Remote(self, ["name", name]) for name in names})
         namespace[ALIAS] = namespace[names[0]]
