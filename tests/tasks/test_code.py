@@ -1,6 +1,7 @@
 """The code task: which program is taken from a response, which tests it is given, what reward comes out."""
 
 import ast
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,9 @@ def test_published_solutions_pass_and_changed_ones_fail(
 
 def change_returns(solution: str) -> str:
     """The program with a text of no meaning in place of every value that it returns."""
-    tree = ast.parse(extract_program(solution))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an unusual escape
+        tree = ast.parse(extract_program(solution))
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Return)]
     for node in found:
         node.value = ast.Constant("changed")
@@ -88,9 +91,9 @@ def test_the_last_python_block_is_the_program(response: str, program: str) -> No
 def test_every_assertion_is_a_test_of_its_own() -> None:
     loop = "for i in range(3):\n        assert candidate(i) == i"
     check = f"def check(candidate):\n    x = 1\n    assert candidate(x) == 1\n    {loop}\n"
-    found = assertions([check], entry_point="f")
+    found = assertions((check,), entry_point="f")
     assert [step.is_test for step in found.steps] == [False, True, True]
-    assert [step.is_test for step in assertions(["assert f(1) == 2; assert f(2) == 3"]).steps] == [True, True]
+    assert [step.is_test for step in assertions(("assert f(1) == 2; assert f(2) == 3",)).steps] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_every_assertion_is_a_test_of_its_own() -> None:
     ],
 )
 def test_the_candidate_chooses_the_meaning_of_its_own_names_only(tests: list[str], names: tuple[str, ...]) -> None:
-    assert assertions(tests).names == names
+    assert assertions(tuple(tests)).names == names
 
 
 def test_a_test_uses_the_real_helpers(sandbox: Sandbox) -> None:

@@ -94,7 +94,7 @@ class Code(Task):
         else:
             helpers = str(example.get("prompt", "")) if "entry_point" in example else ""
             examination = assertions(
-                tests,
+                tuple(map(str, tests)),
                 setup=str(example.get("test_setup_code") or ""),
                 prelude="\n".join([*(example.get("test_imports") or []), completed(helpers)]),
                 entry_point=str(example.get("entry_point", "")),

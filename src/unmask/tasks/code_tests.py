@@ -10,6 +10,8 @@ import functools
 import itertools
 import math
 import sys
+import threading
+import warnings
 from collections.abc import Sequence
 
 from unmask.errors import UnmaskError
@@ -18,8 +20,11 @@ from unmask.tasks.sandbox import Examination, Step
 HELPERS = {name for module in (math, collections, functools, itertools) for name in dir(module)}
 """Names that a test may use without importing them, as its authors' programs do."""
 
+_filters = threading.Lock()
 
-def assertions(tests: Sequence[str], *, setup: str = "", prelude: str = "", entry_point: str = "") -> Examination:
+
+@functools.lru_cache(maxsize=4096)  # a problem is answered many times
+def assertions(tests: tuple[str, ...], *, setup: str = "", prelude: str = "", entry_point: str = "") -> Examination:
     """Assertions, run one by one.
 
     Args:
@@ -45,7 +50,10 @@ def assertions(tests: Sequence[str], *, setup: str = "", prelude: str = "", entr
 
 def _parse(source: str) -> ast.Module:
     try:
-        return ast.parse(source)
+        # what Python thinks of a data set's style is of no interest; the filters are shared by all threads
+        with _filters, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
     except (SyntaxError, ValueError) as error:
         raise UnmaskError(f"code: a test is not Python: {source.strip()[:80]!r}") from error
 
@@ -54,9 +62,9 @@ def completed(beginning: str) -> str:
     """The beginning of a function, as Python that can be run; nothing where it is no Python at all."""
     for ending in ("\n", "\n    pass\n"):
         try:
-            ast.parse(beginning.rstrip() + ending)
+            _parse(beginning.rstrip() + ending)
             return beginning.rstrip() + ending
-        except (SyntaxError, ValueError):
+        except UnmaskError:
             continue
     return ""
 
