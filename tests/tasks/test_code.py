@@ -136,7 +136,7 @@ def test_programs_that_read_and_print(sandbox: Sandbox) -> None:
 
 def test_unsafe_is_asked_for_by_name_and_says_so() -> None:
     task = Code(CodeSettings(sandbox="unsafe"))
-    assert task.sandbox.kind == "unsafe"
+    assert task.conditions == {"sandbox": "unsafe"}
     assert task.reward({"tests": ["assert f(1) == 2"]}, "def f(x): return 2") == 1
     task.sandbox.close()
 

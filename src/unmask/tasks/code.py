@@ -70,6 +70,10 @@ class Code(Task):
         """Where programs run; its `kind` says how safely."""
         return shared_sandbox(self.settings.sandbox)
 
+    @property
+    def conditions(self) -> dict[str, str]:
+        return {"sandbox": self.settings.sandbox}
+
     def train(self) -> Sequence[Example]:
         return _rows("train_file", self.settings.train_file)
 

@@ -34,6 +34,11 @@ class Task(ABC):
     line_width: int | None = None
     """Tokens in a line when an answer is shown while it is revealed; none writes them on."""
 
+    @property
+    def conditions(self) -> dict[str, str]:
+        """What a verdict depends on besides the response, as results name it: `{"sandbox": "unsafe"}`."""
+        return {}
+
     @abstractmethod
     def train(self) -> Sequence[Example]:
         """Examples for training: anything with a length that can be indexed, also one that makes them on demand."""
