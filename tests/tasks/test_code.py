@@ -127,6 +127,12 @@ def test_a_test_uses_the_real_helpers(sandbox: Sandbox) -> None:
     assert CODE.reward({"tests": tests}, cheat) == 0
 
 
+def test_what_a_test_prints_is_no_verdict(sandbox: Sandbox) -> None:
+    tests = ["print(f(1))", "assert f(1) == 2", "assert f(2) == 3"]
+    cheat = "def f(x): return 'loaded\\n' + ''.join(f'{n} 1\\n' for n in range(9)) + 'done'"
+    assert CODE.reward({"tests": tests}, cheat) == 0
+
+
 def test_programs_that_read_and_print(sandbox: Sandbox) -> None:
     row = {"prompt": "Add.", "tests": [{"input": "1 2\n", "output": "3"}, {"input": "4 5", "output": "9\n"}]}
     assert CODE.reward(row, "```python\na, b = map(int, input().split())\nprint(a + b, '')\n```") == 1

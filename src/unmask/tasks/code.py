@@ -109,7 +109,9 @@ class Code(Task):
     def rewards(self, examples: Sequence[Example], responses: Sequence[str]) -> list[float]:
         if not responses:
             return []
-        with ThreadPoolExecutor(min(len(responses), 2 * (os.cpu_count() or 1))) as threads:
+        # as many at a time as this worker has cores: programs that wait for one another would run out of time
+        cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        with ThreadPoolExecutor(max(1, cores)) as threads:
             return list(threads.map(self.reward, examples, responses))
 
     def solution(self, example: Example) -> str:

@@ -53,7 +53,7 @@ class Task(ABC):
 
     @abstractmethod
     def reward(self, example: Example, response: str) -> float:
-        """The verdict on a response, in [reward_min, reward_max]. Never executes or evaluates the text."""
+        """The verdict on a response, in [reward_min, reward_max]. Never executes the text, unless in a sandbox."""
 
     def rewards(self, examples: Sequence[Example], responses: Sequence[str]) -> list[float]:
         """The verdicts on many responses, one after the other; define it where they can be found at the same time."""

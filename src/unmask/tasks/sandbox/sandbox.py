@@ -1,5 +1,6 @@
 """Sandbox: runs jobs in confined processes and says how they ended."""
 
+import atexit
 import contextlib
 import json
 import os
@@ -171,4 +172,6 @@ class Job:
 @cache
 def shared_sandbox(kind: Kind) -> Sandbox:
     """The sandbox of this process; it ends with it."""
-    return Sandbox(kind)
+    sandbox = Sandbox(kind)
+    atexit.register(sandbox.close)
+    return sandbox

@@ -76,11 +76,12 @@ class Examiner:
 
     Args:
         channel: to the candidate.
+        report: file for the verdicts. Not standard output: a test may print what the candidate returned.
         seconds: that a test may take.
     """
 
-    def __init__(self, channel: socket.socket, seconds: float) -> None:
-        self.channel, self.seconds = channel, seconds
+    def __init__(self, channel: socket.socket, report: int, seconds: float) -> None:
+        self.channel, self.report, self.seconds = channel, report, seconds
         self.received = bytearray()
         self.remotes: dict[int, Remote] = {}
         self.functions: list[Any] = []
@@ -154,8 +155,11 @@ class Examiner:
             raise ValueError(kind)
         return self.remotes.setdefault(index, Remote(self, ["object", index]))
 
+    def write(self, line: str) -> None:
+        os.write(self.report, f"{line}\n".encode())
+
     def examine(self, prelude: str, names: list[str], steps: list[list[Any]]) -> None:
-        """Run the steps in order, and write a line for every test on standard output: its index and 1 or 0.
+        """Run the steps in order, and report a line for every test: its index and 1 or 0.
 
         Args:
             prelude: imports and helpers of the tests.
@@ -166,11 +170,11 @@ class Examiner:
         try:
             exec(prelude, namespace)
         except Exception as error:  # the data set's mistake, and not the candidate's
-            _write(f"broken {type(error).__name__}: {error}")
+            self.write(f"broken {type(error).__name__}: {error}")
             return
         if self.receive() != ["loaded"]:
             return
-        _write("loaded")
+        self.write("loaded")
         # not asked of the candidate before a test needs it: a missing function fails tests, not the examination
         namespace.update({name: Remote(self, ["name", name]) for name in names})
         namespace[ALIAS] = namespace[names[0]]
@@ -182,11 +186,11 @@ class Examiner:
                 exec(source, namespace)
             except Exception:
                 if is_test:
-                    _write(f"{index} 0")
+                    self.write(f"{index} 0")
                 continue
             if is_test:
-                _write(f"{index} 1")
-        _write("done")
+                self.write(f"{index} 1")
+        self.write("done")
 
 
 def _update(mine: Any, theirs: Any) -> None:
@@ -210,11 +214,7 @@ def _exception(name: str, message: str) -> Exception:
     return RemoteError(f"{name}: {message}")
 
 
-def _write(line: str) -> None:
-    os.write(1, f"{line}\n".encode())
-
-
-def examine(channel: socket.socket, seconds: float, tests: str) -> None:
+def examine(channel: socket.socket, report: int, seconds: float, tests: str) -> None:
     """The whole job; `tests` is the JSON of `Examiner.examine`'s arguments."""
     with contextlib.suppress(Lost):
-        Examiner(channel, seconds).examine(**json.loads(tests))
+        Examiner(channel, report, seconds).examine(**json.loads(tests))

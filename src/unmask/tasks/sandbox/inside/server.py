@@ -239,9 +239,8 @@ def perform(request: "dict[str, Any]", channel: "socket.socket | None", output: 
             os.close(output)
             run_program(arguments["program"])
         elif role == "examiner":
-            os.dup2(output, 1)
             assert channel is not None
-            examiner.examine(channel, **arguments)
+            examiner.examine(channel, output, **arguments)
         else:
             os.close(output)
             assert channel is not None
