@@ -274,8 +274,14 @@ def main() -> None:
     oracle = Oracle(model, prompt=(0, 1, 0))
     generator = torch.Generator().manual_seed(arguments.seed)
     rewards = torch.rand(model.vocab_size**LENGTH, generator=generator, dtype=torch.float64).round(decimals=1)
-    responses = product(range(model.vocab_size), repeat=LENGTH)
-    reward_of = dict(zip(responses, rewards.tolist(), strict=True))
+    # as with any task, what follows the end token does not matter
+    responses = list(product(range(model.vocab_size), repeat=LENGTH))
+    first_end = [next((i for i, token in enumerate(r) if token == model.end_token_id), LENGTH) for r in responses]
+    same = [
+        responses.index((*r[:end], *[model.end_token_id] * (LENGTH - end)))
+        for r, end in zip(responses, first_end, strict=True)
+    ]
+    reward_of = {response: float(rewards[index]) for response, index in zip(responses, same, strict=True)}
 
     result: dict[str, float] = {}
     print("| algorithm | order | cosine | bias | angle | variance |\n| --- | --- | ---: | ---: | ---: | ---: |")

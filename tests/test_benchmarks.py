@@ -1,6 +1,7 @@
 """The benchmarks compare equals: what they time gives the same result. The times themselves are not tested."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,3 +21,12 @@ def test_contestants_agree(name: str, tmp_path: Path) -> None:
     assert all(value <= 1e-5 for key, value in result.items() if key.startswith("gradient"))
     assert result.get("row_forwards", 1) <= 1.02
     assert len(result) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is missing")
+def test_sandboxes_print_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    command = [sys.executable, str(BENCHMARKS / "sandbox.py"), "--repeats", "1", "--programs", "8", "--json", str(file)]
+    subprocess.run(command, check=True, capture_output=True)
+    assert json.loads(file.read_text()).keys() >= {"sandbox", "programs_per_second"}

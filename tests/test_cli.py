@@ -132,3 +132,10 @@ def test_trace_shows_the_grid_being_filled(order: str, monkeypatch: MonkeyPatch,
 def test_a_prompt_of_the_users_own(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
     assert run(monkeypatch, "sample", "tiny", "3102200002100320=", "--temperature", "0") == 0
     assert len(capsys.readouterr().out.strip()) == 16
+
+
+def test_doctor_tells_what_is_here(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "doctor") == 0
+    found = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert found.keys() >= {"python", "torch", "transformers", "peft", "GPU", "bubblewrap", "sandbox"}
+    assert found["sandbox"].startswith("bubblewrap works") or "set sandbox: unsafe" in found["sandbox"]

@@ -20,7 +20,7 @@ FLOORS = [
 ]
 """From the ground up; a package may import those before it."""
 
-ABOVE = {"config", "runs", "comparison", "cli", "console", "demo", "reference", "__main__", "__init__"}
+ABOVE = {"config", "runs", "comparison", "cli", "console", "demo", "doctor", "reference", "__main__", "__init__"}
 """Modules at the top of the package, which put everything together."""
 
 

@@ -203,6 +203,15 @@ def recipes() -> None:
         print(f"{name:<16} {first}")
 
 
+@app.command()
+def doctor() -> None:
+    """What is here: versions, the GPU, the sandbox for code."""
+    from unmask.doctor import findings
+
+    for name, finding in findings():
+        print(f"{name:<14} {finding}")
+
+
 def _prepared(model: str, task: str, length: int | None, block: int | None, options: dict[str, Any]) -> Any:
     """Denoiser, tokenizer, task and decoding of a command; cheap mistakes are found before the model is loaded."""
     from unmask.models import load

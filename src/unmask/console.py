@@ -143,11 +143,15 @@ def evaluation_report(model: str, task: str, decoding: Decoding, result: Evaluat
     """The verdict as a table, and every response as a JSON line in `output`."""
     table = Table("model", "task", "decoding", "examples", "accuracy")
     how = f"{decoding.order}, {decoding.length} tokens, temperature {decoding.temperature:g}"
-    table.add_row(Text(model), Text(task), how, str(len(result.rewards)), f"{result.accuracy:.4f}")
+    judged = "".join(f", {name} {value}" for name, value in result.conditions.items())
+    table.add_row(Text(model), Text(f"{task}{judged}"), how, str(len(result.rewards)), f"{result.accuracy:.4f}")
     console.print(table)
     if output is not None:
         rows = zip(result.examples, result.responses, result.rewards, strict=True)
-        lines = [json.dumps({**example, "response": response, "reward": reward}) for example, response, reward in rows]
+        lines = [
+            json.dumps({**example, "response": response, "reward": reward, **result.conditions})
+            for example, response, reward in rows
+        ]
         replace_text(output, "\n".join(lines) + "\n")
         console.print(Text(f"responses in {output}"))
 

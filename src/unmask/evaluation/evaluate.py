@@ -1,7 +1,7 @@
 """Accuracy of a model on a task's evaluation examples."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ class Evaluation:
     solved: int
     """Responses with full reward."""
     row_forwards: int
+    conditions: dict[str, str] = field(default_factory=dict)
+    """What the verdicts depend on besides the responses (`Task.conditions`)."""
 
     @property
     def accuracy(self) -> float:
@@ -51,12 +53,12 @@ def evaluate(
     indices = share(min(examples or len(data), len(data)))
     chosen = [data[index] for index in indices]
     if not chosen:
-        return Evaluation((), (), (), 0, 0)
+        return Evaluation((), (), (), 0, 0, task.conditions)
     ids, mask = prompt_batch(task, chosen, tokenizer)
     rows = torch.arange(len(chosen))
     key = derive(torch.tensor(name_seed(seed, "evaluation")), torch.tensor(indices))
     rollout = sample(model, ids, mask, decoding, key, prompt=rows, group=rows)
     responses = response_text(tokenizer, rollout.response_ids)
-    rewards = [task.reward(example, response) for example, response in zip(chosen, responses, strict=True)]
+    rewards = task.rewards(chosen, responses)
     solved = sum(reward >= task.reward_max for reward in rewards)
-    return Evaluation(tuple(chosen), tuple(responses), tuple(rewards), solved, rollout.row_forwards)
+    return Evaluation(tuple(chosen), tuple(responses), tuple(rewards), solved, rollout.row_forwards, task.conditions)

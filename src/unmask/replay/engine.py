@@ -20,8 +20,8 @@ from unmask.models import Denoiser
 from unmask.randomness import name_seed
 from unmask.replay.states import States
 
-HEAD_CHUNK = 2**25
-"""Logits held at a time, in elements; 128 MiB in float32."""
+HEAD_CHUNK = 2**24
+"""Logits held at a time, in elements; 64 MiB in float32."""
 
 
 @dataclass(frozen=True)

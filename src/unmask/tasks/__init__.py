@@ -9,11 +9,12 @@ from typing import Annotated
 
 from pydantic import Discriminator, Tag
 
+from unmask.tasks.code import Code, CodeSettings
 from unmask.tasks.custom import CustomTaskSettings
 from unmask.tasks.sudoku import Sudoku, SudokuSettings
 from unmask.tasks.task import Example, Task
 
-TASKS = {"sudoku": SudokuSettings}
+TASKS = {"sudoku": SudokuSettings, "code": CodeSettings}
 """Name in a recipe → settings of a task that comes with the package."""
 
 
@@ -23,9 +24,21 @@ def _kind(settings: object) -> str | None:
 
 
 TaskSettings = Annotated[
-    Annotated[SudokuSettings, Tag("sudoku")] | Annotated[CustomTaskSettings, Tag("module:Class")],
+    Annotated[SudokuSettings, Tag("sudoku")]
+    | Annotated[CodeSettings, Tag("code")]
+    | Annotated[CustomTaskSettings, Tag("module:Class")],
     Discriminator(_kind),
 ]
 """The `task` section of a recipe."""
 
-__all__ = ["TASKS", "CustomTaskSettings", "Example", "Sudoku", "SudokuSettings", "Task", "TaskSettings"]
+__all__ = [
+    "TASKS",
+    "Code",
+    "CodeSettings",
+    "CustomTaskSettings",
+    "Example",
+    "Sudoku",
+    "SudokuSettings",
+    "Task",
+    "TaskSettings",
+]

@@ -34,6 +34,11 @@ class Task(ABC):
     line_width: int | None = None
     """Tokens in a line when an answer is shown while it is revealed; none writes them on."""
 
+    @property
+    def conditions(self) -> dict[str, str]:
+        """What a verdict depends on besides the response, as results name it: `{"sandbox": "unsafe"}`."""
+        return {}
+
     @abstractmethod
     def train(self) -> Sequence[Example]:
         """Examples for training: anything with a length that can be indexed, also one that makes them on demand."""
@@ -48,7 +53,11 @@ class Task(ABC):
 
     @abstractmethod
     def reward(self, example: Example, response: str) -> float:
-        """The verdict on a response, in [reward_min, reward_max]. Never executes or evaluates the text."""
+        """The verdict on a response, in [reward_min, reward_max]. Never executes the text, unless in a sandbox."""
+
+    def rewards(self, examples: Sequence[Example], responses: Sequence[str]) -> list[float]:
+        """The verdicts on many responses, one after the other; define it where they can be found at the same time."""
+        return [self.reward(example, response) for example, response in zip(examples, responses, strict=True)]
 
     def solution(self, example: Example) -> str:
         """A right answer, for supervised fine-tuning.

@@ -72,17 +72,17 @@ class PolicyActor:
         with self._timed("reward"):
             examples = [prompts.examples[index] for index in rollout.prompt.tolist()]
             responses = response_text(self.tokenizer, rollout.response_ids)
-            rewards = [self._judge(*pair) for pair in zip(examples, responses, strict=True)]
+            rewards = self.task.rewards(examples, responses)
+            for example, reward in zip(examples, rewards, strict=True):
+                self._check(example, reward)
             return torch.tensor(rewards, dtype=rollout.logprob.dtype, device=rollout.logprob.device)
 
-    def _judge(self, example: Any, response: str) -> float:
-        reward = self.task.reward(example, response)
+    def _check(self, example: Any, reward: float) -> None:
         if not self.task.reward_min <= reward <= self.task.reward_max:
             raise UnmaskError(
                 f"task {type(self.task).__name__}: reward {reward} for prompt {self.task.prompt(example)!r} is outside "
                 f"[{self.task.reward_min}, {self.task.reward_max}]; set reward_min and reward_max on the task"
             )
-        return reward
 
     @property
     def reward_range(self) -> float:

@@ -1,0 +1,176 @@
+"""Programs, judged by unit tests: MBPP, HumanEval, and rows of their kinds.
+
+The program is taken from the response alone, and the reward is the share of tests that it passes. It runs in a
+sandbox and nowhere else, and the verdict is found where it cannot reach (`sandbox/`).
+"""
+
+import json
+import os
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from unmask.errors import UnmaskError
+from unmask.tasks.code_tests import assertions, completed
+from unmask.tasks.sandbox import Kind, Limits, Sandbox, examine, shared_sandbox
+from unmask.tasks.task import Example, Task
+
+FENCE = re.compile(r"^[ \t]*```+[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+EXPERT = "You are an expert Python programmer, and here is your task:"
+"""How MBPP's authors begin a prompt."""
+PYTHON = ("python", "python3", "py", "")
+
+
+class CodeSettings(BaseModel):
+    """Problems with unit tests."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: Literal["code"] = "code"
+    """Programs, judged by unit tests."""
+    train_file: str | None = None
+    """JSON lines of MBPP's, HumanEval's or a like form (`Code`), to train on."""
+    evaluation_file: str | None = None
+    """The same, to evaluate on."""
+    sandbox: Kind = "bubblewrap"
+    """Where programs run: bubblewrap, or unsafe (limited, but with this machine's network and files)."""
+    seconds: float = Field(6.0, gt=0, le=600)
+    """Time to load a program, and time of each test."""
+    memory_mib: int = Field(512, ge=64)
+    """Memory of each process of a program, in MiB."""
+
+    def build(self) -> Task:
+        """The task."""
+        return Code(self)
+
+
+class Code(Task):
+    """A row is a problem in one of these forms.
+
+    - MBPP: `text` (or `prompt`), `test_list`, and where it has them `test_setup_code`, `test_imports`, `code`.
+    - HumanEval: `prompt` (the beginning of the function), `test` (a function `check`), `entry_point`, and where it has
+      it `canonical_solution`. The response may be the whole function or what follows the prompt.
+    - Any other: `tests`, with the question in `prompt`. A test is a text of assertions, or a pair of `input` and
+      `output` for a program that reads and prints.
+    """
+
+    instruction = "Answer with the program in one ```python code block.\n"
+
+    def __init__(self, settings: CodeSettings | None = None) -> None:
+        self.settings = settings or CodeSettings()
+        self.limits = Limits(seconds=self.settings.seconds, memory_bytes=self.settings.memory_mib * 2**20)
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """Where programs run; its `kind` says how safely."""
+        return shared_sandbox(self.settings.sandbox)
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        return {"sandbox": self.settings.sandbox}
+
+    def train(self) -> Sequence[Example]:
+        return _rows("train_file", self.settings.train_file)
+
+    def evaluation(self) -> Sequence[Example]:
+        return _rows("evaluation_file", self.settings.evaluation_file)
+
+    def prompt(self, example: Example) -> str:
+        if "entry_point" in example:
+            return str(example["prompt"])
+        question = str(example.get("text") or example.get("prompt") or "")
+        tests = [test for test in _tests(example) if isinstance(test, str)]
+        if not tests:
+            return question
+        listed = "\n".join(tests)
+        return f"{EXPERT} {question} Your code should pass these tests:\n\n{listed}\n"
+
+    def reward(self, example: Example, response: str) -> float:
+        tests = _tests(example)
+        program = extract_program(response)
+        if isinstance(tests[0], Mapping):
+            passed = [self._prints(program, test) for test in tests]
+        else:
+            helpers = str(example.get("prompt", "")) if "entry_point" in example else ""
+            examination = assertions(
+                tuple(map(str, tests)),
+                setup=str(example.get("test_setup_code") or ""),
+                prelude="\n".join([*(example.get("test_imports") or []), completed(helpers)]),
+                entry_point=str(example.get("entry_point", "")),
+            )
+            passed = examine(self.sandbox, readings(program, helpers), examination, self.limits)
+        return sum(passed) / len(passed)
+
+    def rewards(self, examples: Sequence[Example], responses: Sequence[str]) -> list[float]:
+        if not responses:
+            return []
+        # as many at a time as this worker has cores: programs that wait for one another would run out of time
+        cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        with ThreadPoolExecutor(max(1, cores)) as threads:
+            return list(threads.map(self.reward, examples, responses))
+
+    def solution(self, example: Example) -> str:
+        if "canonical_solution" in example:
+            code = f"{example['prompt']}{example['canonical_solution']}"
+        elif "code" in example:
+            code = str(example["code"]).replace("\r\n", "\n")
+        else:
+            return super().solution(example)
+        return f"```python\n{code.rstrip()}\n```"
+
+    def _prints(self, program: str, test: Mapping[str, Any]) -> bool:
+        outcome = self.sandbox.run(program, str(test["input"]), self.limits)
+        return outcome.is_success and _printed(outcome.output) == _printed(str(test["output"]))
+
+
+def extract_program(response: str) -> str:
+    """The last fenced Python block of a response, also one that is not closed; all of it where there is no fence.
+
+    A fence in another language counts only where there is none in Python or without a name.
+    """
+    blocks = FENCE.findall(response.replace("\r\n", "\n"))
+    chosen = [text for language, text in blocks if language.lower() in PYTHON] or [text for _, text in blocks]
+    return textwrap.dedent(chosen[-1]) if chosen else response
+
+
+def readings(program: str, beginning: str) -> list[str]:
+    """What a program can mean, the most likely first, when its prompt was the `beginning` of a function.
+
+    It is the whole function or its body, and a body may have lost the indentation of all lines or of its first.
+    """
+    if not beginning:
+        return [program]
+    body = program.lstrip("\n")
+    indented = textwrap.indent(body, "    ")
+    continued = [f"{beginning.rstrip()}\n{text}" for text in (body, indented, f"    {body}")]
+    whole = f"{completed(beginning)}\n{program}"
+    is_whole = re.search(r"^(?:async +def|def|class|from|import|@|[A-Za-z_]\w* *=)", program, re.MULTILINE)
+    return [whole, *continued, program] if is_whole else [*continued, whole]
+
+
+def _tests(example: Example) -> list[Any]:
+    for key in ("test_list", "tests", "test"):
+        if key in example:
+            tests = example[key] if isinstance(example[key], list | tuple) else [example[key]]
+            if tests:
+                return list(tests)
+    raise UnmaskError(f"code: a row has no tests in test_list, tests or test; it has {', '.join(example)}")
+
+
+def _printed(text: str) -> list[str]:
+    """Lines without the white space at their ends, and without empty ones at the end."""
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def _rows(key: str, file: str | None) -> list[Example]:
+    if file is None:
+        raise UnmaskError(f"task.{key} is missing: name a file of problems, one JSON object a line")
+    try:
+        return [json.loads(line) for line in Path(file).read_text().splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise UnmaskError(f"task.{key}={file}: no readable JSON lines: {error}") from error
