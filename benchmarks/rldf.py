@@ -57,7 +57,7 @@ def make_model() -> Denoiser:
     model = LLaDAModelLM(config).eval()
     with torch.no_grad():
         model.get_output_embeddings().weight.mul_(SHARPNESS)
-    return model.to("cuda" if torch.cuda.is_available() else "cpu")  # type: ignore[arg-type,no-any-return]
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def rollouts(model: Denoiser) -> Experience:
