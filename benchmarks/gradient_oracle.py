@@ -136,7 +136,7 @@ class Oracle:
             rest = self.trajectories(order, tuple(next_tokens), tuple(next_steps), step + 1)
             for trajectory, tail in rest:
                 whole = probability * tail
-                yield Trajectory(trajectory.tokens, trajectory.steps, float(whole)), whole
+                yield Trajectory(trajectory.tokens, trajectory.steps, float(whole.detach())), whole
 
 
 @dataclass
