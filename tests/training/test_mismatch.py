@@ -40,7 +40,7 @@ def test_without_a_cache_replay_is_the_rollout_and_with_one_the_difference_is_re
 
 
 def test_truncated_weights_change_the_update(tmp_path: Path) -> None:
-    options = [*BLOCKS, "decoding.cache=prefix", "decoding.horizon=0", "trainer.steps=1"]
+    options = [*BLOCKS, "decoding.cache=prefix", "decoding.horizon=0", "trainer.steps=1", "trainer.prompts_per_step=16"]
     plain = run("tiny/tracerl", tmp_path / "plain", *options).metrics[0]
     weighted = run("tiny/tracerl", tmp_path / "weighted", *options, "objective.mismatch=truncate").metrics[0]
     assert weighted["policy/mismatch"] == plain["policy/mismatch"]
