@@ -7,13 +7,17 @@ of your own in the recipe (`custom.py`).
 
 from typing import Annotated
 
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Tag, ValidationError
 
+from unmask.errors import UnmaskError, nearest
+from unmask.tasks.countdown import Countdown, CountdownSettings
 from unmask.tasks.custom import CustomTaskSettings
+from unmask.tasks.gsm8k import Gsm8k, Gsm8kSettings
+from unmask.tasks.math import Math, MathSettings
 from unmask.tasks.sudoku import Sudoku, SudokuSettings
-from unmask.tasks.task import Example, Task
+from unmask.tasks.task import Example, Judgement, Task, Verdict
 
-TASKS = {"sudoku": SudokuSettings}
+TASKS = {"countdown": CountdownSettings, "gsm8k": Gsm8kSettings, "math": MathSettings, "sudoku": SudokuSettings}
 """Name in a recipe → settings of a task that comes with the package."""
 
 
@@ -23,9 +27,50 @@ def _kind(settings: object) -> str | None:
 
 
 TaskSettings = Annotated[
-    Annotated[SudokuSettings, Tag("sudoku")] | Annotated[CustomTaskSettings, Tag("module:Class")],
+    Annotated[CountdownSettings, Tag("countdown")]
+    | Annotated[Gsm8kSettings, Tag("gsm8k")]
+    | Annotated[MathSettings, Tag("math")]
+    | Annotated[SudokuSettings, Tag("sudoku")]
+    | Annotated[CustomTaskSettings, Tag("module:Class")],
     Discriminator(_kind),
 ]
 """The `task` section of a recipe."""
 
-__all__ = ["TASKS", "CustomTaskSettings", "Example", "Sudoku", "SudokuSettings", "Task", "TaskSettings"]
+
+def build_task(name: str) -> Task:
+    """A task with its default settings.
+
+    Args:
+        name: one of `TASKS`, or `module:Class` for a class of the user's own.
+
+    Raises:
+        UnmaskError: there is none of this name.
+    """
+    if ":" in name:
+        try:
+            return CustomTaskSettings(name=name).build()
+        except ValidationError as error:
+            raise UnmaskError(f"task {name}: write module:Class, e.g. my_tasks:Parity") from error
+    if name not in TASKS:
+        raise UnmaskError(f"task {name}: unknown{nearest(name, TASKS)}")
+    return TASKS[name]().build()
+
+
+__all__ = [
+    "TASKS",
+    "Countdown",
+    "CountdownSettings",
+    "CustomTaskSettings",
+    "Example",
+    "Gsm8k",
+    "Gsm8kSettings",
+    "Judgement",
+    "Math",
+    "MathSettings",
+    "Sudoku",
+    "SudokuSettings",
+    "Task",
+    "TaskSettings",
+    "Verdict",
+    "build_task",
+]

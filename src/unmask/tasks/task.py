@@ -2,11 +2,29 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from unmask.errors import UnmaskError
 
 Example = Mapping[str, Any]
+
+
+class Verdict(StrEnum):
+    """Whether a response is right."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    UNSURE = "unsure"
+    """It could not be told: the answer was not understood, or comparing it took too long."""
+
+
+class Judgement(NamedTuple):
+    """What a task says of a response."""
+
+    reward: float
+    """In [reward_min, reward_max]."""
+    verdict: Verdict
 
 
 class Task(ABC):
@@ -49,6 +67,19 @@ class Task(ABC):
     @abstractmethod
     def reward(self, example: Example, response: str) -> float:
         """The verdict on a response, in [reward_min, reward_max]. Never executes or evaluates the text."""
+
+    def judge(self, example: Example, response: str) -> Judgement:
+        """Reward and verdict; for a task that can be unsure. Right is full reward."""
+        reward = self.reward(example, response)
+        return Judgement(reward, Verdict.RIGHT if reward >= self.reward_max else Verdict.WRONG)
+
+    def example(self, row: Mapping[str, Any]) -> Example:
+        """A row of a file, checked for what judging needs: the task's own names for its fields.
+
+        Raises:
+            UnmaskError: a field is missing or wrong; names the field.
+        """
+        return row
 
     def solution(self, example: Example) -> str:
         """A right answer, for supervised fine-tuning.

@@ -1,0 +1,67 @@
+"""The verdict on one pair of answers, with all the work that it takes: what runs inside a worker process.
+
+Where this package reads both answers, it decides. What it cannot read (sums, integrals, functions with odd names) is
+left to `math-verify`, whose yes is taken; its no is only a doubt, as it may not have understood the notation either.
+Only its LaTeX reader is used: the other one evaluates text.
+"""
+
+import logging
+import re
+from functools import cache
+from typing import Any
+
+from unmask.tasks.equivalence.answers import Answer, Words, read
+from unmask.tasks.equivalence.comparison import same
+from unmask.tasks.equivalence.spelling import TooLarge, Unreadable, spell, words_key
+
+
+def decide(gold: str, answer: str) -> bool | None:
+    """Whether `answer` says the same as `gold`; none when the values are too large to tell.
+
+    Raises:
+        Unreadable: one of them is in no notation that is read here.
+    """
+    try:
+        expected, given = spell(gold), spell(answer)
+        if re.sub(r"\s", "", expected) == re.sub(r"\s", "", given):
+            return True
+        if not re.search(r"\w|\\", given):
+            return False
+        wanted = _read(expected)
+        if isinstance(wanted, Words):
+            if len(wanted.key) > 1:
+                return words_key(given) == wanted.key
+            if choice := re.match(r'"?\(?([A-Z])[.):]', given):  # (C) with the option's text after it
+                return choice[1].lower() == wanted.key
+        return same(wanted, _read(given))
+    except TooLarge:
+        return None
+    except (RecursionError, ValueError, ArithmeticError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def _read(spelled: str) -> Answer:
+    if re.fullmatch(r'["A-Za-z\s.\'!-]+', spelled) and '"' in spelled:  # words only, however they are quoted
+        return read(f'"{spelled.replace(chr(34), "")}"')
+    return read(spelled)
+
+
+@cache
+def math_verify() -> Any:
+    """The library, imported once; it takes a second."""
+    import math_verify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns at every call that it has no time limit
+    return math_verify
+
+
+def decide_by_library(gold: str, answer: str) -> bool | None:
+    """True where math-verify finds the answers equal, otherwise none."""
+    library = math_verify()
+    settings = [library.LatexExtractionConfig()]
+    # its own time limits need the main thread's alarm; the worker has one that cannot be caught
+    sides = [
+        library.parse(f"${side}$", settings, parsing_timeout=None, raise_on_error=False) for side in (gold, answer)
+    ]
+    is_same = all(sides) and library.verify(*sides, float_rounding=15, timeout_seconds=None, raise_on_error=False)
+    return True if is_same else None
