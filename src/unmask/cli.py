@@ -147,6 +147,23 @@ def sample(
 
 
 @app.command()
+def score(
+    file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="Rows of a task's fields and `response`.")],
+    task: Annotated[
+        str | None, typer.Option(help="Task of all rows; when left out, each row names its own in `kind`.")
+    ] = None,
+) -> None:
+    """Judge outputs that exist; rewards are written beside the file."""
+    from unmask.console import score_report
+    from unmask.evaluation import score_file
+
+    scores = score_file(file, task)
+    score_report(file, scores)
+    if scores.broken:
+        raise typer.Exit(1)
+
+
+@app.command()
 def recipes() -> None:
     """The shipped recipes, one line each."""
     from unmask.config import shipped_recipes

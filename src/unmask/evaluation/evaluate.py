@@ -9,7 +9,7 @@ import torch
 from unmask.decoding import Decoding, sample
 from unmask.models import Denoiser
 from unmask.randomness import derive, name_seed
-from unmask.tasks import Example, Task
+from unmask.tasks import Example, Task, Verdict
 from unmask.tasks.rendering import prompt_batch, response_text
 
 
@@ -23,6 +23,8 @@ class Evaluation:
     solved: int
     """Responses with full reward."""
     row_forwards: int
+    unsure: tuple[int, ...] = ()
+    """Indices of responses that could not be judged surely; they count as not right."""
 
     @property
     def accuracy(self) -> float:
@@ -57,6 +59,12 @@ def evaluate(
     key = derive(torch.tensor(name_seed(seed, "evaluation")), torch.tensor(indices))
     rollout = sample(model, ids, mask, decoding, key, prompt=rows, group=rows)
     responses = response_text(tokenizer, rollout.response_ids)
-    rewards = [task.reward(example, response) for example, response in zip(chosen, responses, strict=True)]
-    solved = sum(reward >= task.reward_max for reward in rewards)
-    return Evaluation(tuple(chosen), tuple(responses), tuple(rewards), solved, rollout.row_forwards)
+    judgements = [task.judge(example, response) for example, response in zip(chosen, responses, strict=True)]
+    return Evaluation(
+        tuple(chosen),
+        tuple(responses),
+        tuple(judgement.reward for judgement in judgements),
+        sum(judgement.verdict is Verdict.RIGHT for judgement in judgements),
+        rollout.row_forwards,
+        tuple(index for index, judgement in enumerate(judgements) if judgement.verdict is Verdict.UNSURE),
+    )
