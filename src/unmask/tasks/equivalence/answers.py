@@ -214,6 +214,9 @@ def _relation(parts: list[tuple[str, str]]) -> Answer:
             return Interval("(" + ")]"[signs[0] == "≤"], read(r"-\infty"), read(sides[1]), sides[0])
         if len(sides) == 2 and _NAME.fullmatch(sides[1]):
             return Interval("(["[signs[0] == "≤"] + ")", read(sides[0]), read(r"\infty"), sides[1])
+    if signs == ["≠"] and _NAME.fullmatch(sides[0]):
+        value = read(sides[1])
+        return Union((Interval("()", read(r"-\infty"), value), Interval("()", value, read(r"\infty"))))
     if len(signs) == 1:
         return Unequal(signs[0], read(sides[0]), read(sides[1]))
     raise Unreadable("a chain of relations")

@@ -23,7 +23,7 @@ def decide(gold: str, answer: str) -> bool | None:
     """
     try:
         expected, given = spell(gold), spell(answer)
-        if re.sub(r"\s", "", expected) == re.sub(r"\s", "", given):
+        if _unspaced(expected) == _unspaced(given):
             return True
         if not re.search(r"\w|\\", given):
             return False
@@ -31,13 +31,17 @@ def decide(gold: str, answer: str) -> bool | None:
         if isinstance(wanted, Words):
             if len(wanted.key) > 1:
                 return words_key(given) == wanted.key
-            if choice := re.match(r'"?\(?([A-Z])[.):]', given):  # (C) with the option's text after it
+            if choice := re.match(r'"?\(?([A-Za-z])(?:[.):]|"?$)', given):  # also (C) with the option's text after it
                 return choice[1].lower() == wanted.key
         return same(wanted, _read(given))
     except TooLarge:
         return None
     except (RecursionError, ValueError, ArithmeticError) as error:
         raise Unreadable(str(error)) from error
+
+
+def _unspaced(spelled: str) -> str:
+    return re.sub(r"(?<!\d) | (?!\d)", "", spelled)
 
 
 def _read(spelled: str) -> Answer:

@@ -295,8 +295,12 @@ class _Reader:
         return self._binary(_times, lambda _: Fraction(-1), term) if signs.count("-") % 2 else term
 
     def product(self) -> Formula:
+        begin = self.at
         total = self.factor()
         while True:
+            is_number, begin = self.text[begin : self.at].strip().isdigit(), self.at
+            if is_number and self.sees(r"\d"):
+                raise Unreadable("two numbers side by side")
             if self.take(r"\*(?!\*)"):
                 total = self._binary(_times, total, self.signed_factor())
             elif self.take("/"):
@@ -364,7 +368,7 @@ class _Reader:
         return formula
 
     def _primary(self) -> Formula:
-        if number := self.take(r"\d+(?:\.\d+)?|\.\d+"):
+        if number := self.take(r"\d+(?:\.\d*)?|\.\d+"):
             return self.number(number)
         for opened, closed in ((r"\(", r"\)"), (r"\[", r"\]"), (r"\{", r"\}"), (r"\\\{", r"\\\}")):
             if self.take(opened):
@@ -406,7 +410,11 @@ class _Reader:
         raise Unreadable(f"{self.rest()[:20]!r} in an expression")
 
     def number(self, digits: str) -> Formula:
-        value = Fraction(digits)
+        value = Fraction(digits.rstrip("."))
+        if "." in digits and (repeating := self.take(r"\\(?:overline|bar)\s*\{\s*\d+\s*\}")):
+            period = re.sub(r"\D", "", repeating)
+            places = len(digits.partition(".")[2])
+            value += Fraction(int(period), 10**places * (10 ** len(period) - 1))
         if digits.isdigit() and (mixed := self.take(r"\\frac\s*(?:\{\s*\d+\s*\}|\d)\s*(?:\{\s*\d+\s*\}|\d)")):
             top, bottom = map(
                 int, re.findall(r"\d+|\d", mixed.replace("\\frac", "")) if "{" in mixed else re.findall(r"\d", mixed)

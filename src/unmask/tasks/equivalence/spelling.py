@@ -86,6 +86,8 @@ _REWRITES: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"\\(?:neq?|not\s*=)(?![A-Za-z])|!=|\\not\s*=", "≠"),
     (r"\\(?:approx|simeq|sim|doteq)(?![A-Za-z])", "≈"),
     (r"\\equiv(?![A-Za-z])", "="),
+    (r"\\(?:emptyset|varnothing)(?![A-Za-z])|∅|\\\{\s*\\\}", ' "emptyset" '),
+    (r"(\d\.\d+)[eE]([-+]?\d+)(?![\d.])|(\d)E([-+]?\d+)(?![\d.])", r"\1\3*10^{\2\4}"),
     (r"\\cup(?![A-Za-z])", "∪"),
     (r"\\in(?![A-Za-z])", "∈"),
     (r"\\pm(?![A-Za-z])|\+/-|\+-", "±"),
@@ -126,11 +128,15 @@ def spell(text: str) -> str:
         text = re.sub(pattern, replacement, text)
     while (shorter := re.sub(_TEXT, _words, text)) != text:
         text = shorter
+    text = re.sub(r'\^\s*\{?\s*"(?:st|nd|rd|th)"\s*\}?', " ", text)
+    text = re.sub(r'\\frac\s*\{\s*"([^"]*)"\s*\}\s*\{\s*"([^"]*)"\s*\}', r'"\1/\2"', text)
     text = re.sub(r"(?<=[\d\s}),])\s*(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])", ",", text)
     text = _quote_bare_words(text).replace("＄", '"$"')
     text = re.sub(r"(?<![\d.}])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", r"(\1+\2/\3)", text)  # a mixed number
     text = re.sub(r'"\s*"', " ", re.sub(r",\s*,", ",", text))
-    return re.sub(r"\s+", " ", text).strip(" .,;:" if not text.rstrip().endswith("..") else " ")
+    text = re.sub(r'^\s*"[^"]*(?:\b(?:is|about|approximately)|:)"(?=\s*[^\s"])', "", text)  # The answer is
+    text = re.sub(r"\s+", " ", text).strip(" ,;:")
+    return text if text.endswith("..") else text.rstrip(" .,;:")
 
 
 def _ungroup_digits(text: str) -> str:
