@@ -13,11 +13,18 @@ from unmask.errors import UnmaskError, nearest
 from unmask.tasks.countdown import Countdown, CountdownSettings
 from unmask.tasks.custom import CustomTaskSettings
 from unmask.tasks.gsm8k import Gsm8k, Gsm8kSettings
+from unmask.tasks.gym import Gym, GymSettings
 from unmask.tasks.math import Math, MathSettings
 from unmask.tasks.sudoku import Sudoku, SudokuSettings
 from unmask.tasks.task import Example, Judgement, Task, Verdict
 
-TASKS = {"countdown": CountdownSettings, "gsm8k": Gsm8kSettings, "math": MathSettings, "sudoku": SudokuSettings}
+TASKS = {
+    "countdown": CountdownSettings,
+    "gsm8k": Gsm8kSettings,
+    "gym": GymSettings,
+    "math": MathSettings,
+    "sudoku": SudokuSettings,
+}
 """Name in a recipe → settings of a task that comes with the package."""
 
 
@@ -29,6 +36,7 @@ def _kind(settings: object) -> str | None:
 TaskSettings = Annotated[
     Annotated[CountdownSettings, Tag("countdown")]
     | Annotated[Gsm8kSettings, Tag("gsm8k")]
+    | Annotated[GymSettings, Tag("gym")]
     | Annotated[MathSettings, Tag("math")]
     | Annotated[SudokuSettings, Tag("sudoku")]
     | Annotated[CustomTaskSettings, Tag("module:Class")],
@@ -64,6 +72,8 @@ __all__ = [
     "Example",
     "Gsm8k",
     "Gsm8kSettings",
+    "Gym",
+    "GymSettings",
     "Judgement",
     "Math",
     "MathSettings",

@@ -19,7 +19,7 @@ from unmask.models import Denoiser, without_adapter
 from unmask.objectives import TRUNCATION
 from unmask.randomness import derive, name_seed, stream
 from unmask.replay import Replay, Scores, States
-from unmask.tasks import Task
+from unmask.tasks import Task, Verdict
 from unmask.tasks.rendering import prompt_batch, response_text
 from unmask.training.checkpoint import read_optimizer, read_state, save_checkpoint
 from unmask.training.distributed import World
@@ -45,6 +45,10 @@ class PolicyActor:
     recipe: Recipe
     world: World
     seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "reward": 0.0})
+    judged: int = 0
+    """Responses judged."""
+    unsure: int = 0
+    """Of these, those whose verdict was unsure."""
 
     def sample(
         self,
@@ -76,7 +80,9 @@ class PolicyActor:
             return torch.tensor(rewards, dtype=rollout.logprob.dtype, device=rollout.logprob.device)
 
     def _judge(self, example: Any, response: str) -> float:
-        reward = self.task.reward(example, response)
+        reward, verdict = self.task.judge(example, response)
+        self.judged += 1
+        self.unsure += verdict is Verdict.UNSURE
         if not self.task.reward_min <= reward <= self.task.reward_max:
             raise UnmaskError(
                 f"task {type(self.task).__name__}: reward {reward} for prompt {self.task.prompt(example)!r} is outside "
@@ -218,6 +224,7 @@ class Trainer:
             metrics = {
                 "step": self.step,
                 **self.describe(experience),
+                "reward/unsure": self.world.total(actor.unsure) / max(1.0, self.world.total(actor.judged)),
                 **metrics,
                 **{name: self.world.total(value) / self.world.size for name, value in experience.metrics.items()},
                 **seconds,

@@ -1,6 +1,7 @@
 """Pairs of answers that are the same and pairs that are not, kind by kind."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -424,8 +425,7 @@ def test_a_comparison_that_never_ends_is_unsure_and_the_next_one_is_judged(monke
 
 def test_a_worker_that_dies_makes_its_pair_unsure_only() -> None:
     assert compare("y", r"\frac{2y}{2}") is Verdict.RIGHT
-    assert workers._pool is not None
-    for worker in workers._pool.started:
+    for worker in workers._pools[os.getpid()].started:
         worker.process.kill()
         worker.process.wait()
     assert compare("z", r"\frac{2z}{2}") is Verdict.RIGHT
@@ -449,7 +449,7 @@ def test_any_thread_may_compare() -> None:
 def test_no_worker_outlives_the_program(end: str) -> None:
     program = (
         "import os; from unmask.tasks.equivalence import compare, workers; compare('x', 'y+1');"
-        f"print(*[worker.process.pid for worker in workers._pool.started], flush=True); {end}"
+        f"print(*[worker.process.pid for worker in workers._pools[os.getpid()].started], flush=True); {end}"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""

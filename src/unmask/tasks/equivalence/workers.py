@@ -96,7 +96,6 @@ class Pool:
     """Up to `WORKERS` workers, each started when it is first needed."""
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
         self.places: queue.LifoQueue[Worker | None] = queue.LifoQueue()  # last in first out: few workers do the work
         for _ in range(WORKERS):
             self.places.put(None)
@@ -136,24 +135,22 @@ class Pool:
             self._drop(worker)
 
 
-_pool: Pool | None = None
+_pools: dict[int, Pool] = {}
+"""Process → its pool: a fork must not write into its parent's pipes."""
 
 
 def ask(gold: str, answer: str) -> bool | None:
     """Whether two answers are the same, decided in a worker; none when it could not be told or took too long."""
-    global _pool
-    if _pool is None or _pool.owner != os.getpid():  # a fork must not write into its parent's pipes
-        _pool = Pool()
-    return _pool.ask(gold, answer)
+    process = os.getpid()
+    pool = _pools.get(process) or _pools.setdefault(process, Pool())
+    return pool.ask(gold, answer)
 
 
 @atexit.register
 def close() -> None:
-    """End all workers; the next question starts new ones."""
-    global _pool
-    if _pool is not None and _pool.owner == os.getpid():
-        _pool.close()
-    _pool = None
+    """End all workers of this process; the next question starts new ones."""
+    if pool := _pools.pop(os.getpid(), None):
+        pool.close()
 
 
 def serve() -> None:
