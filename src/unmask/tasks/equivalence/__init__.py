@@ -1,7 +1,7 @@
 """Whether two mathematical answers are the same.
 
 `spelling.py` brings notations together, `answers.py` finds what kind of thing an answer is, `expressions.py`
-calculates, `comparison.py` holds the rules, `deciding.py` asks them and then math-verify, `workers.py` keeps all of it
+calculates, `comparison.py` holds the rules, `deciding.py` asks them or math-verify, `workers.py` keeps all of it
 within a time limit. Not here: finding the answer in a response (`tasks/responses.py`).
 """
 

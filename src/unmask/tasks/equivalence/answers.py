@@ -114,7 +114,9 @@ _PIECE = re.compile(r'"[^"]*"|\\[A-Za-z]+|\\.|.', re.DOTALL)
 _NAME = re.compile(
     r'(?:"[^"]*"\s*|[A-Za-z]{1,4}|\\[A-Za-z]+)(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?\'*\s*(?:\(\s*[A-Za-z]\s*(?:,\s*[A-Za-z]\s*)*\))?'
 )
-_MATRIX = re.compile(r"\\begin\s*\{([pbBvV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\s*\{\1\}", re.DOTALL)
+_MATRIX = re.compile(
+    r"[(\[]?\s*\\begin\s*\{([pbB]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\s*\{\1\}\s*[)\]]?", re.DOTALL
+)
 
 
 def split(text: str, separators: str) -> list[tuple[str, str]]:
@@ -171,12 +173,10 @@ def read(text: str) -> Answer:
         return Matrix(tuple(tuple(read(cell) for cell in row.split("&")) for row in rows))
     if (bracketed := _bracketed(text)) is not None:
         return bracketed
-    if numeral := re.fullmatch(
-        r'[({]?"?([0-9A-Za-z]*\d[0-9A-Za-z]*)"?[)}]?\s*_\s*(?:\{?"?\s*(\w+)\s*"?\}?)', text.replace('""', "")
-    ):
+    if numeral := re.fullmatch(r"([0-9A-F]*[0-9][0-9A-F]*)_(\w+)", re.sub(r'["\s{}()]', "", text)):
         base = NUMBER_WORDS.get(numeral[2], numeral[2])
         if base.isdigit():
-            return Numeral(numeral[1].upper(), base)
+            return Numeral(numeral[1], base)
     if "±" in text or "∓" in text:
         upper, lower = text.replace("±", "+").replace("∓", "-"), text.replace("±", "-").replace("∓", "+")
         return Many((read(upper), read(lower)), is_set=False)
@@ -232,8 +232,8 @@ def _bracketed(text: str) -> Answer | None:
         return read(inner)
     if opened == "\\{":
         items = split(inner, ",;") if inner.strip() else []
-        if "|" in inner or ":" in inner:
-            raise Unreadable("a set by its condition")
+        if condition := re.match(rf"\s*(?:{_NAME.pattern})\s*(?:∈\s*\\reals\s*)?[|:](.*)", inner):
+            return read(condition[1])
         return Many(tuple(read(item) for _, item in items), is_set=True)
     items = split(inner, ",;")
     if len(items) == 1:

@@ -41,6 +41,8 @@ def same(gold: Answer, answer: Answer) -> bool:
             return may_match and same(gold.value, answer.value)
         case (Named(), Equation()) | (Equation(), Named()) | (Equation(), Equation()):
             return proportional(_difference(gold), _difference(answer))
+        case Equation(left=Value() as left), Value() if not left.expression.symbols:
+            return same(gold.right, answer)
         case Named(), _:
             return same(gold.value, answer)
         case _, Named():

@@ -1,8 +1,8 @@
 """The verdict on one pair of answers, with all the work that it takes: what runs inside a worker process.
 
-Where this package reads both answers, it decides. What it cannot read (sums, integrals, functions with odd names) is
-left to `math-verify`, whose yes is taken; its no is only a doubt, as it may not have understood the notation either.
-Only its LaTeX reader is used: the other one evaluates text.
+Where this package reads both answers, it decides. Sums, products, integrals and limits, which it does not read, are
+left to `math-verify`, whose yes is taken; its no is only a doubt. Nothing else is: it passes over what it does not
+understand, so that `2, 3, \\ldots` would be right for `2, 3`. Only its LaTeX reader is used: the other evaluates text.
 """
 
 import logging
@@ -13,6 +13,9 @@ from typing import Any
 from unmask.tasks.equivalence.answers import Answer, Words, read
 from unmask.tasks.equivalence.comparison import same
 from unmask.tasks.equivalence.spelling import TooLarge, Unreadable, spell, words_key
+
+LIBRARY_NOTATION = re.compile(r"\\(?:sum|prod|i*int|lim)(?![A-Za-z])")
+"""What is left to math-verify."""
 
 
 def decide(gold: str, answer: str) -> bool | None:
@@ -31,7 +34,9 @@ def decide(gold: str, answer: str) -> bool | None:
         if isinstance(wanted, Words):
             if len(wanted.key) > 1:
                 return words_key(given) == wanted.key
-            if choice := re.match(r'"?\(?([A-Za-z])(?:[.):]|"?$)', given):  # also (C) with the option's text after it
+            if (
+                choice := re.match(r'"?\(?([A-Za-z])(?:[.):]|"?$)', given)
+            ) and "," not in given:  # also (C) with the option's text after it
                 return choice[1].lower() == wanted.key
         return same(wanted, _read(given))
     except TooLarge:
@@ -60,7 +65,7 @@ def math_verify() -> Any:
 
 
 def decide_by_library(gold: str, answer: str) -> bool | None:
-    """True where math-verify finds the answers equal, otherwise none."""
+    """True where math-verify finds the answers equal, otherwise none. For `LIBRARY_NOTATION` alone."""
     library = math_verify()
     settings = [library.LatexExtractionConfig()]
     try:

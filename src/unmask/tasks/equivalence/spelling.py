@@ -75,9 +75,10 @@ _SYMBOLS = {
 }  # fmt: skip
 
 _REWRITES: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
+    (r"\\[()\[\]]|\\(?:text)?color\s*\{[^{}]*\}|\\(?:rm|bf|it|sf|tt)(?![A-Za-z])(?!\s*\{)", ""),
     (r"\\(?:left|right)\s*\.", ""),
     (r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])", ""),
-    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+    (r"\\[dtcs]frac(?![A-Za-z])", r"\\frac"),
     (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
     (r"\\(?:leq?|leqslant)(?![A-Za-z])|<=|=<", "≤"),
     (r"\\(?:geq?|geqslant)(?![A-Za-z])|>=", "≥"),
@@ -86,6 +87,8 @@ _REWRITES: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"\\(?:neq?|not\s*=)(?![A-Za-z])|!=|\\not\s*=", "≠"),
     (r"\\(?:approx|simeq|sim|doteq)(?![A-Za-z])", "≈"),
     (r"\\equiv(?![A-Za-z])", "="),
+    (r"\{([^{}]*)\\choose([^{}]*)\}", r"\\binom{\1}{\2}"),
+    (r"(?:m\s*)?\\(?:angle|triangle)(?![A-Za-z])", ""),
     (r"\\(?:emptyset|varnothing)(?![A-Za-z])|∅|\\\{\s*\\\}", ' "emptyset" '),
     (r"(\d\.\d+)[eE]([-+]?\d+)(?![\d.])|(\d)E([-+]?\d+)(?![\d.])", r"\1\3*10^{\2\4}"),
     (r"\\cup(?![A-Za-z])", "∪"),
@@ -126,6 +129,8 @@ def spell(text: str) -> str:
     text = re.sub(r"\\(?:[,;:!> ]|quad|qquad)|~|\\(?=\s*$)", " ", text)
     for pattern, replacement in _REWRITES:
         text = re.sub(pattern, replacement, text)
+    text = re.sub(r"(\d)\s*''", r'\1 "in" ', text)
+    text = re.sub(r"(\d)\s*'", r'\1 "ft" ', text)
     while (shorter := re.sub(_TEXT, _words, text)) != text:
         text = shorter
     text = re.sub(r'\^\s*\{?\s*"(?:st|nd|rd|th)"\s*\}?', " ", text)
@@ -180,7 +185,7 @@ def words_key(text: str) -> str:
 
 def unit_key(text: str) -> str:
     """One name for a unit: `square centimeters`, `cm^2` and `sq cm` are `cm^2`; `units` is none at all."""
-    text = re.sub(r'["{}.*]', " ", text.lower())
+    text = re.sub(r'["{}*]', " ", text.lower().replace(".", ""))
     text = re.sub(r"\bper\b", "/", text)
     power = re.search(r"\^\s*(\d)", text) or re.search(r"\b(square|sq|cubic|cu)\b", text)
     words = re.sub(r"\^\s*\d|\b(?:square|sq|squared|cubic|cu|cubed|of|the|about|approximately)\b", " ", text)
