@@ -50,7 +50,8 @@ def main() -> None:
             assert set(threads.map(contestant, programs)) == {PRINTED}
 
         def judge() -> None:
-            assert set(task.rewards([PROBLEM] * len(programs), [RESPONSE] * len(programs))) == {1.0}
+            judgements = task.judge_all([PROBLEM] * len(programs), [RESPONSE] * len(programs))
+            assert {judgement.reward for judgement in judgements} == {1.0}
 
         seconds = medians(arguments.repeats, warm=lambda: run(warm), cold=lambda: run(cold), judged=judge)
         task.sandbox.close()

@@ -27,7 +27,7 @@ def test_help_and_errors_start_without_torch() -> None:
 
 def test_the_module_is_the_same_command() -> None:
     done = subprocess.run([sys.executable, "-m", "unmask", "--help"], capture_output=True, text=True, check=True)
-    assert all(command in done.stdout for command in ("train", "compare", "sft", "eval", "sample", "recipes"))
+    assert all(command in done.stdout for command in ("train", "compare", "sft", "eval", "sample", "score", "recipes"))
 
 
 def test_recipes_are_listed_one_a_line(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
@@ -62,6 +62,10 @@ def test_recipes_are_listed_one_a_line(monkeypatch: MonkeyPatch, capsys: Capture
         (["eval", "tiny", "--task", "sudoku:"], "write module:Class"),
         (["eval", "tiny", "--task", "unmask.nothing:X"], "there is no module unmask.nothing"),
         (["train", "tiny/forkgrpo", "task={name: 'unmask.tasks:Task'}"], "Task does not define"),
+        (["score", "nowhere.jsonl", "--task", "math"], "nowhere.jsonl: cannot be read"),
+        (["score"], "Missing argument 'FILE.jsonl'"),
+        (["eval", "tiny", "--task", "mth"], "task mth: unknown; did you mean math?"),
+        (["train", "tiny/forkgrpo", "task={name: math, train: nowhere.jsonl}"], "nowhere.jsonl: no such file"),
         (["train", "tiny/forkgrpo", "run.dir=/proc/x"], "cannot be written"),
         (["train", "tiny/forkgrpo", "task.train_size=0"], "task.train_size=0"),
         (["sft", "tiny/sft", "sft.length=8"], "has 16 tokens; use a longer length"),

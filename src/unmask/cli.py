@@ -194,6 +194,23 @@ def sample(
 
 
 @app.command()
+def score(
+    file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="Rows of a task's fields and `response`.")],
+    task: Annotated[
+        str | None, typer.Option(help="Task of all rows; when left out, each row names its own in `kind`.")
+    ] = None,
+) -> None:
+    """Judge outputs that exist; rewards are written beside the file."""
+    from unmask.console import score_report
+    from unmask.evaluation import score_file
+
+    scores = score_file(file, task)
+    score_report(file, scores)
+    if scores.broken:
+        raise typer.Exit(1)
+
+
+@app.command()
 def recipes() -> None:
     """The shipped recipes, one line each."""
     from unmask.config import shipped_recipes
@@ -215,28 +232,13 @@ def doctor() -> None:
 def _prepared(model: str, task: str, length: int | None, block: int | None, options: dict[str, Any]) -> Any:
     """Denoiser, tokenizer, task and decoding of a command; cheap mistakes are found before the model is loaded."""
     from unmask.models import load
+    from unmask.tasks import build_task
 
-    chosen = _task(task)
+    chosen = build_task(task)
     _decoding(length or chosen.response_length, block, options)
     denoiser, tokenizer = load(model)
     length = length or (256 if tokenizer.chat_template else chosen.response_length)
     return denoiser, tokenizer, chosen, _decoding(length, block, options)
-
-
-def _task(name: str) -> Any:
-    from pydantic import ValidationError
-
-    from unmask.errors import UnmaskError, nearest
-    from unmask.tasks import TASKS, CustomTaskSettings
-
-    if ":" in name:
-        try:
-            return CustomTaskSettings(name=name).build()
-        except ValidationError as error:
-            raise UnmaskError(f"task {name}: write module:Class, e.g. my_tasks:Parity") from error
-    if name not in TASKS:
-        raise UnmaskError(f"task {name}: unknown{nearest(name, TASKS)}")
-    return TASKS[name]().build()
 
 
 def _decoding(length: int, block: int | None, options: dict[str, Any]) -> Any:

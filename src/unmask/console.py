@@ -27,11 +27,11 @@ from rich.text import Text
 from unmask.comparison import ComparedRun, Comparison
 from unmask.comparison.result import HEADER, table
 from unmask.decoding import Decoding, Rollout, decode
-from unmask.evaluation import Evaluation
+from unmask.evaluation import Evaluation, Scores
 from unmask.models import Denoiser, render_prompt
 from unmask.randomness import stream
 from unmask.runs import Result
-from unmask.tasks import Task
+from unmask.tasks import Task, Verdict
 from unmask.tasks.rendering import left_pad, prompt_tokens, response_text
 from unmask.training.metrics import replace_text
 from unmask.training.trainer import Listener
@@ -146,6 +146,8 @@ def evaluation_report(model: str, task: str, decoding: Decoding, result: Evaluat
     judged = "".join(f", {name} {value}" for name, value in result.conditions.items())
     table.add_row(Text(model), Text(f"{task}{judged}"), how, str(len(result.rewards)), f"{result.accuracy:.4f}")
     console.print(table)
+    if result.unsure:
+        console.print(f"{len(result.unsure)} responses could not be judged surely and count as not right")
     if output is not None:
         rows = zip(result.examples, result.responses, result.rewards, strict=True)
         lines = [
@@ -154,6 +156,26 @@ def evaluation_report(model: str, task: str, decoding: Decoding, result: Evaluat
         ]
         replace_text(output, "\n".join(lines) + "\n")
         console.print(Text(f"responses in {output}"))
+
+
+LISTED = 20
+"""Broken and unsure rows that are listed one by one."""
+
+
+def score_report(file: Path, scores: Scores) -> None:
+    """Counts of the verdicts as a table, and the rows that could not be judged, or not surely."""
+    table = Table("file", "rows", "right", "wrong", "unsure", "accuracy")
+    counts = [str(scores.count(verdict)) for verdict in (Verdict.RIGHT, Verdict.WRONG, Verdict.UNSURE)]
+    table.add_row(Text(file.name), str(len(scores.judgements)), *counts, f"{scores.accuracy:.4f}")
+    console.print(table)
+    if scores.unsure:
+        more = f", and {len(scores.unsure) - LISTED} more" if len(scores.unsure) > LISTED else ""
+        console.print(Text(f"unsure, counted as not right: rows {', '.join(map(str, scores.unsure[:LISTED]))}{more}"))
+    for row, reason in list(scores.broken.items())[:LISTED]:
+        console.print(Text(f"{file}: row {row}: {reason}"), soft_wrap=True)
+    if len(scores.broken) > LISTED:
+        console.print(Text(f"{file}: {len(scores.broken) - LISTED} more broken rows, listed in {scores.output.name}"))
+    console.print(Text(f"rewards in {scores.output}"), soft_wrap=True)
 
 
 def show_answer(

@@ -21,9 +21,13 @@ CODE = Code(CodeSettings(seconds=1.5))
 PATIENT = Code(CodeSettings(seconds=60))
 
 
+def judged(task: Code, rows: list[dict[str, Any]], responses: list[str]) -> list[float]:
+    return [judgement.reward for judgement in task.judge_all(rows, responses)]
+
+
 def test_reward_cases(reward_cases: Rows, sandbox: Sandbox) -> None:
     cases = [case for case in reward_cases("rewards.jsonl") if case["kind"] == "code"]
-    rewards = CODE.rewards(cases, [case["response"] for case in cases])
+    rewards = judged(CODE, cases, [case["response"] for case in cases])
     wrong = [case["why"] for case, reward in zip(cases, rewards, strict=True) if reward != case["pass_rate"]]
     assert cases and not wrong
 
@@ -35,9 +39,9 @@ def test_published_solutions_pass_and_changed_ones_fail(
 ) -> None:
     rows = public_rows(name)
     solutions = [PATIENT.solution(row) for row in rows]
-    assert PATIENT.rewards(rows, solutions) == [1.0] * size
+    assert judged(PATIENT, rows, solutions) == [1.0] * size
     changed = [change_returns(solution) for solution in solutions]
-    rewards = Code(CodeSettings(seconds=6)).rewards(rows, changed)
+    rewards = judged(Code(CodeSettings(seconds=6)), rows, changed)
     assert all(reward < 1 for reward, old, new in zip(rewards, solutions, changed, strict=True) if old != new)
     assert sum(old != new for old, new in zip(solutions, changed, strict=True)) > 0.95 * size
 
@@ -158,7 +162,7 @@ def test_prompts_show_the_tests(public_rows: Rows) -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"prompt": "x"}, "a row has no tests"),
+        ({"prompt": "x"}, "test_list, tests or test is missing"),
         ({"tests": ["x = 1"]}, "the tests hold no assertion"),
         ({"tests": ["assert f(1) =="]}, "a test is not Python"),
         ({"tests": ["assert 1 == 1"]}, "the tests call no function"),
@@ -176,11 +180,13 @@ def test_tests_that_do_not_start_are_an_error_and_no_reward(sandbox: Sandbox) ->
         )
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnmaskError, match=r"task\.train_file is missing"):
-        Code().train()
-    with pytest.raises(UnmaskError, match=r"task\.evaluation_file=nowhere"):
-        Code(CodeSettings(evaluation_file="nowhere")).evaluation()
+def test_a_missing_file_and_a_row_without_tests_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UnmaskError, match=r"nowhere\.jsonl: no such file"):
+        Code(CodeSettings(evaluation="nowhere.jsonl")).evaluation()
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "a", "test_list": ["assert f(1) == 1"]}\n{"text": "b"}\n')
+    with pytest.raises(UnmaskError, match=r"rows\.jsonl: row 2: test_list, tests or test is missing or empty"):
+        Code(CodeSettings(train=str(file))).train()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,9 +1,6 @@
-import json
-import os
-from pathlib import Path
-
 import pytest
 
+from tests.shared_files import data_file, reward_cases
 from unmask.tasks import Sudoku, SudokuSettings
 from unmask.tasks.sudoku import HELD_OUT_GRIDS, is_solution, solution_grids
 
@@ -50,10 +47,10 @@ def test_verdicts(response: str, reward: float) -> None:
 
 
 def test_public_puzzles_are_solved_by_their_solutions_only() -> None:
-    file = Path(os.environ.get("UNMASK_DATA", "../shared/data")) / "sudoku4x4_test.csv"
-    if not file.exists():
-        pytest.skip(f"{file} is absent; set UNMASK_DATA")
+    file = data_file("sudoku4x4_test.csv")
     rows = [line.split(",") for line in file.read_text().split()[1:]]
+    examples = Sudoku(SudokuSettings(evaluation=str(file))).evaluation()
+    assert [(example["puzzle"], example["solution"]) for example in examples] == [tuple(row) for row in rows]
     task = Sudoku()
     for (puzzle, solution), (other, _) in zip(rows, rows[1:] + rows[:1], strict=True):
         assert task.reward({"puzzle": puzzle}, solution) == 1
@@ -62,9 +59,5 @@ def test_public_puzzles_are_solved_by_their_solutions_only() -> None:
 
 
 def test_shared_reward_cases() -> None:
-    file = Path(os.environ.get("UNMASK_DATA", "../shared/data")).parent / "cases" / "rewards.jsonl"
-    if not file.exists():
-        pytest.skip(f"{file} is absent")
-    cases = [json.loads(line) for line in file.read_text().splitlines()]
-    for case in (case for case in cases if case["kind"] == "sudoku"):
-        assert Sudoku().reward(case, case["response"]) == float(case["correct"]), case["why"]
+    for case in reward_cases("sudoku"):
+        assert Sudoku().reward(Sudoku().example(case), case["response"]) == float(case["correct"]), case["why"]

@@ -9,7 +9,7 @@ import torch
 from unmask.decoding import Decoding, sample
 from unmask.models import Denoiser
 from unmask.randomness import derive, name_seed
-from unmask.tasks import Example, Task
+from unmask.tasks import Example, Task, Verdict
 from unmask.tasks.rendering import prompt_batch, response_text
 
 
@@ -23,6 +23,8 @@ class Evaluation:
     solved: int
     """Responses with full reward."""
     row_forwards: int
+    unsure: tuple[int, ...] = ()
+    """Indices of responses that could not be judged surely; they count as not right."""
     conditions: dict[str, str] = field(default_factory=dict)
     """What the verdicts depend on besides the responses (`Task.conditions`)."""
 
@@ -53,12 +55,19 @@ def evaluate(
     indices = share(min(examples or len(data), len(data)))
     chosen = [data[index] for index in indices]
     if not chosen:
-        return Evaluation((), (), (), 0, 0, task.conditions)
+        return Evaluation((), (), (), 0, 0, conditions=task.conditions)
     ids, mask = prompt_batch(task, chosen, tokenizer)
     rows = torch.arange(len(chosen))
     key = derive(torch.tensor(name_seed(seed, "evaluation")), torch.tensor(indices))
     rollout = sample(model, ids, mask, decoding, key, prompt=rows, group=rows)
     responses = response_text(tokenizer, rollout.response_ids)
-    rewards = task.rewards(chosen, responses)
-    solved = sum(reward >= task.reward_max for reward in rewards)
-    return Evaluation(tuple(chosen), tuple(responses), tuple(rewards), solved, rollout.row_forwards, task.conditions)
+    judgements = task.judge_all(chosen, responses)
+    return Evaluation(
+        tuple(chosen),
+        tuple(responses),
+        tuple(judgement.reward for judgement in judgements),
+        sum(judgement.verdict is Verdict.RIGHT for judgement in judgements),
+        rollout.row_forwards,
+        tuple(index for index, judgement in enumerate(judgements) if judgement.verdict is Verdict.UNSURE),
+        task.conditions,
+    )

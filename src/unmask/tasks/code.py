@@ -4,21 +4,21 @@ The program is taken from the response alone, and the reward is the share of tes
 sandbox and nowhere else, and the verdict is found where it cannot reach (`sandbox/`).
 """
 
-import json
 import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.errors import UnmaskError
 from unmask.tasks.code_tests import assertions, completed
+from unmask.tasks.data import load_examples
 from unmask.tasks.sandbox import Kind, Limits, Sandbox, examine, shared_sandbox
-from unmask.tasks.task import Example, Task
+from unmask.tasks.task import Example, Judgement, Task
 
 FENCE = re.compile(r"^[ \t]*```+[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 EXPERT = "You are an expert Python programmer, and here is your task:"
@@ -33,10 +33,14 @@ class CodeSettings(BaseModel):
 
     name: Literal["code"] = "code"
     """Programs, judged by unit tests."""
-    train_file: str | None = None
-    """JSON lines of MBPP's, HumanEval's or a like form (`Code`), to train on."""
-    evaluation_file: str | None = None
-    """The same, to evaluate on."""
+    train: str = "google-research-datasets/mbpp:full"
+    """Training set, in MBPP's, HumanEval's or a like form: a file, or a hub name (`name:configuration`)."""
+    train_split: str = "train"
+    """Split of a training set from the hub."""
+    evaluation: str = "google-research-datasets/mbpp:full"
+    """Evaluation set, named likewise."""
+    evaluation_split: str = "test"
+    """Split of an evaluation set from the hub."""
     sandbox: Kind = "bubblewrap"
     """Where programs run: bubblewrap, or unsafe (limited, but with this machine's network and files)."""
     seconds: float = Field(6.0, gt=0, le=600)
@@ -74,11 +78,23 @@ class Code(Task):
     def conditions(self) -> dict[str, str]:
         return {"sandbox": self.settings.sandbox}
 
+    @cached_property
+    def _train(self) -> Sequence[Example]:
+        return load_examples(self.settings.train, self.settings.train_split, self.example)
+
+    @cached_property
+    def _evaluation(self) -> Sequence[Example]:
+        return load_examples(self.settings.evaluation, self.settings.evaluation_split, self.example)
+
     def train(self) -> Sequence[Example]:
-        return _rows("train_file", self.settings.train_file)
+        return self._train
 
     def evaluation(self) -> Sequence[Example]:
-        return _rows("evaluation_file", self.settings.evaluation_file)
+        return self._evaluation
+
+    def example(self, row: Mapping[str, Any]) -> Example:
+        _tests(row)
+        return row
 
     def prompt(self, example: Example) -> str:
         if "entry_point" in example:
@@ -106,13 +122,13 @@ class Code(Task):
             passed = examine(self.sandbox, readings(program, helpers), examination, self.limits)
         return sum(passed) / len(passed)
 
-    def rewards(self, examples: Sequence[Example], responses: Sequence[str]) -> list[float]:
+    def judge_all(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Judgement]:
         if not responses:
             return []
         # as many at a time as this worker has cores: programs that wait for one another would run out of time
         cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         with ThreadPoolExecutor(max(1, cores)) as threads:
-            return list(threads.map(self.reward, examples, responses))
+            return list(threads.map(self.judge, examples, responses))
 
     def solution(self, example: Example) -> str:
         if "canonical_solution" in example:
@@ -159,18 +175,9 @@ def _tests(example: Example) -> list[Any]:
             tests = example[key] if isinstance(example[key], list | tuple) else [example[key]]
             if tests:
                 return list(tests)
-    raise UnmaskError(f"code: a row has no tests in test_list, tests or test; it has {', '.join(example)}")
+    raise UnmaskError(f"test_list, tests or test is missing or empty; the row has {', '.join(example)}")
 
 
 def _printed(text: str) -> list[str]:
     """Lines without the white space at their ends, and without empty ones at the end."""
     return [line.rstrip() for line in text.rstrip().splitlines()]
-
-
-def _rows(key: str, file: str | None) -> list[Example]:
-    if file is None:
-        raise UnmaskError(f"task.{key} is missing: name a file of problems, one JSON object a line")
-    try:
-        return [json.loads(line) for line in Path(file).read_text().splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
-        raise UnmaskError(f"task.{key}={file}: no readable JSON lines: {error}") from error

@@ -7,13 +7,15 @@ for evaluation alone, so neither supervised nor reinforcement learning ever sees
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import permutations
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from unmask.errors import UnmaskError
+from unmask.tasks.data import load_examples, text_field
 from unmask.tasks.task import Example, Task
 
 HELD_OUT_GRIDS = 48
@@ -34,6 +36,10 @@ class SudokuSettings(BaseModel):
     """Puzzles in the training set (made on demand)."""
     evaluation_size: int = Field(1_024, ge=1)
     """Puzzles in the evaluation set, all from held-out grids."""
+    evaluation: str | None = None
+    """Evaluation set in place of made puzzles: a file or hub name; rows with `Puzzle` and `Solution`, 16 digits."""
+    evaluation_split: str = "test"
+    """Split of an evaluation set from the hub."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -66,8 +72,18 @@ class Sudoku(Task):
         return Puzzles("train", grids, self.settings.train_size, self.settings)
 
     def evaluation(self) -> Sequence[Example]:
+        if self.settings.evaluation is not None:
+            return load_examples(self.settings.evaluation, self.settings.evaluation_split, self.example)
         grids = solution_grids()[:HELD_OUT_GRIDS]
         return Puzzles("evaluation", grids, self.settings.evaluation_size, self.settings)
+
+    def example(self, row: Mapping[str, Any]) -> Example:
+        puzzle = text_field(row, "puzzle", "Puzzle").strip()
+        if not re.fullmatch("[0-4]{16}", puzzle):
+            raise UnmaskError(f"puzzle={puzzle!r:.60}: must be 16 digits from 0 to 4, 0 for a blank")
+        if "solution" not in row and "Solution" not in row:
+            return {"puzzle": puzzle}
+        return {"puzzle": puzzle, "solution": text_field(row, "solution", "Solution").strip()}
 
     def prompt(self, example: Example) -> str:
         return f"{example['puzzle']}="

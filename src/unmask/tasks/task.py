@@ -2,11 +2,29 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from unmask.errors import UnmaskError
 
 Example = Mapping[str, Any]
+
+
+class Verdict(StrEnum):
+    """Whether a response is right."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    UNSURE = "unsure"
+    """It could not be told: the answer was not understood, or comparing it took too long."""
+
+
+class Judgement(NamedTuple):
+    """What a task says of a response."""
+
+    reward: float
+    """In [reward_min, reward_max]."""
+    verdict: Verdict
 
 
 class Task(ABC):
@@ -55,9 +73,22 @@ class Task(ABC):
     def reward(self, example: Example, response: str) -> float:
         """The verdict on a response, in [reward_min, reward_max]. Never executes the text, unless in a sandbox."""
 
-    def rewards(self, examples: Sequence[Example], responses: Sequence[str]) -> list[float]:
-        """The verdicts on many responses, one after the other; define it where they can be found at the same time."""
-        return [self.reward(example, response) for example, response in zip(examples, responses, strict=True)]
+    def judge(self, example: Example, response: str) -> Judgement:
+        """Reward and verdict; for a task that can be unsure. Right is full reward."""
+        reward = self.reward(example, response)
+        return Judgement(reward, Verdict.RIGHT if reward >= self.reward_max else Verdict.WRONG)
+
+    def judge_all(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Judgement]:
+        """The judgements of many responses, one after the other; define it where they can be found at the same time."""
+        return [self.judge(example, response) for example, response in zip(examples, responses, strict=True)]
+
+    def example(self, row: Mapping[str, Any]) -> Example:
+        """A row of a file, checked for what judging needs: the task's own names for its fields.
+
+        Raises:
+            UnmaskError: a field is missing or wrong; names the field.
+        """
+        return row
 
     def solution(self, example: Example) -> str:
         """A right answer, for supervised fine-tuning.

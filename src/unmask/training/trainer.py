@@ -19,7 +19,7 @@ from unmask.models import Denoiser, without_adapter
 from unmask.objectives import TRUNCATION
 from unmask.randomness import derive, name_seed, stream
 from unmask.replay import Replay, Scores, States
-from unmask.tasks import Task
+from unmask.tasks import Task, Verdict
 from unmask.tasks.rendering import prompt_batch, response_text
 from unmask.training.checkpoint import read_optimizer, read_state, save_checkpoint
 from unmask.training.distributed import World
@@ -45,6 +45,10 @@ class PolicyActor:
     recipe: Recipe
     world: World
     seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "reward": 0.0})
+    judged: int = 0
+    """Responses judged."""
+    unsure: int = 0
+    """Of these, those whose verdict was unsure."""
 
     def sample(
         self,
@@ -72,9 +76,12 @@ class PolicyActor:
         with self._timed("reward"):
             examples = [prompts.examples[index] for index in rollout.prompt.tolist()]
             responses = response_text(self.tokenizer, rollout.response_ids)
-            rewards = self.task.rewards(examples, responses)
-            for example, reward in zip(examples, rewards, strict=True):
-                self._check(example, reward)
+            judgements = self.task.judge_all(examples, responses)
+            for example, judgement in zip(examples, judgements, strict=True):
+                self._check(example, judgement.reward)
+            self.judged += len(judgements)
+            self.unsure += sum(judgement.verdict is Verdict.UNSURE for judgement in judgements)
+            rewards = [judgement.reward for judgement in judgements]
             return torch.tensor(rewards, dtype=rollout.logprob.dtype, device=rollout.logprob.device)
 
     def _check(self, example: Any, reward: float) -> None:
@@ -218,6 +225,7 @@ class Trainer:
             metrics = {
                 "step": self.step,
                 **self.describe(experience),
+                "reward/unsure": self.world.total(actor.unsure) / max(1.0, self.world.total(actor.judged)),
                 **metrics,
                 **{name: self.world.total(value) / self.world.size for name, value in experience.metrics.items()},
                 **seconds,

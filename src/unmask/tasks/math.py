@@ -1,0 +1,94 @@
+"""Competition mathematics: MATH, MATH-500, AMC 23, and files of the same form.
+
+The answer is what stands in the last `\\boxed{}` of the response; without a box there is none. It is right when it is
+the same as the data set's (`equivalence/`).
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from unmask.errors import UnmaskError
+from unmask.tasks.data import load_examples, text_field
+from unmask.tasks.equivalence import compare
+from unmask.tasks.responses import last_boxed
+from unmask.tasks.task import Example, Judgement, Task, Verdict
+
+
+class MathSettings(BaseModel):
+    """Problems with answers in LaTeX: rows with `problem` or `question`, and `answer` or a `solution` that boxes it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: Literal["math"] = "math"
+    """Competition mathematics."""
+    train: str = "DigitalLearningGmbH/MATH-lighteval"
+    """Training set: a file, or a hub name (`name:configuration` where it has several)."""
+    train_split: str = "train"
+    """Split of a training set from the hub."""
+    evaluation: str = "HuggingFaceH4/MATH-500"
+    """Evaluation set, named likewise; `math-ai/amc23` is another."""
+    evaluation_split: str = "test"
+    """Split of an evaluation set from the hub."""
+
+    def build(self) -> Task:
+        """The task."""
+        return Math(self)
+
+
+class Math(Task):
+    """A problem in words and LaTeX; the answer in `\\boxed{}`."""
+
+    instruction = (
+        "Solve the following mathematics problem. Reason step by step, "
+        "and put the final answer, and nothing else, inside \\boxed{}.\n\n"
+    )
+
+    def __init__(self, settings: MathSettings | None = None) -> None:
+        self.settings = settings or MathSettings()
+
+    @cached_property
+    def _train(self) -> Sequence[Example]:
+        return load_examples(self.settings.train, self.settings.train_split, self._problem)
+
+    @cached_property
+    def _evaluation(self) -> Sequence[Example]:
+        return load_examples(self.settings.evaluation, self.settings.evaluation_split, self._problem)
+
+    def train(self) -> Sequence[Example]:
+        return self._train
+
+    def evaluation(self) -> Sequence[Example]:
+        return self._evaluation
+
+    def _problem(self, row: Mapping[str, Any]) -> Example:
+        return {"problem": text_field(row, "problem", "question"), **self.example(row)}
+
+    def example(self, row: Mapping[str, Any]) -> Example:
+        if "answer" not in row and "solution" in row:
+            answer = last_boxed(text_field(row, "solution"))
+            if not answer:
+                raise UnmaskError("solution has no \\boxed{} answer")
+        else:
+            answer = text_field(row, "answer").strip()
+            if "\\boxed" in answer:
+                answer = last_boxed(answer) or ""
+        if not answer.strip("$ ") or answer.count("{") - answer.count("\\{") != answer.count("}") - answer.count("\\}"):
+            raise UnmaskError(f"answer={answer!r:.60}: empty, or its braces do not match")
+        return {"answer": answer}
+
+    def prompt(self, example: Example) -> str:
+        return f"{example['problem']}\n"
+
+    def judge(self, example: Example, response: str) -> Judgement:
+        answer = last_boxed(response)
+        verdict = Verdict.WRONG if answer is None else compare(example["answer"], answer)
+        return Judgement(float(verdict is Verdict.RIGHT), verdict)
+
+    def reward(self, example: Example, response: str) -> float:
+        return self.judge(example, response).reward
+
+    def solution(self, example: Example) -> str:
+        return f"\\boxed{{{example['answer']}}}"
