@@ -46,12 +46,17 @@ def checkpoints(tmp_path: Path) -> Path:
 BLOCKS = ["decoding.steps=4", "decoding.block=4", "trainer.updates_per_rollout=2"]
 """For recipes that decode in blocks and learn from a batch several times."""
 
+DYNAMIC = ["decoding.block=4", "decoding.horizon=2", "trainer.prompts_per_step=4", "evaluation.decoding.block=8"]
 RECIPES = {
     "dream/coupled_grpo": BLOCKS,
+    "dream/rldf_code": DYNAMIC,
+    "dream/rldf_math": DYNAMIC,
     "llada/diffu_grpo": BLOCKS,
     "llada/espo": BLOCKS,
     "llada/forkgrpo": ["algorithm.windows=[[1,2],[3,4],[5,6]]"],
     "llada/justgrpo": [],
+    "llada/rldf_code": DYNAMIC,
+    "llada/rldf_math": DYNAMIC,
     "llada/spg": [*BLOCKS, "algorithm.block=4"],
     "llada/tracerl": BLOCKS,
     "llada/wd1": BLOCKS,
@@ -68,6 +73,7 @@ def test_large_recipes_run_and_resume(
     monkeypatch.setattr("unmask.tasks.Sudoku.reward", lambda *asked: float(sum(map(ord, asked[-1])) % 2))
     overrides = [
         f"model.name={checkpoint}",
+        "task={name: sudoku}",
         "model.dtype=float32",
         "model.lora.rank=4",
         "trainer.prompts_per_step=2",
@@ -77,7 +83,7 @@ def test_large_recipes_run_and_resume(
         "evaluation.every=1",
         "evaluation.examples=2",
         "evaluation.decoding.length=32",
-        "evaluation.decoding.steps=8",
+        *(["evaluation.decoding.steps=8"] if "rldf" not in recipe else []),
         *RECIPES[recipe],
     ]
     straight = train(recipe, [*overrides, "trainer.steps=2", f"run.dir={tmp_path / 'straight'}"])
