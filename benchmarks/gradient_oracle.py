@@ -43,7 +43,8 @@ CASES: dict[str, tuple[str, str, dict[str, object]]] = {
     "RLDF, clean state": ("rldf", "dynamic", {"steps": 2, "threshold": 0.0}),
     "RLDF, clean state, clipped": ("rldf", "dynamic", {"steps": 2, "threshold": 0.2}),
     "RLDF, clean state, clipped, k = 1": ("rldf", "dynamic", {"steps": 1, "threshold": 0.2}),
-    "TraceRL": ("tracerl", "dynamic", {}),
+    "TraceRL, one step a slice, end tokens scored": ("tracerl", "dynamic", {"shrink": 1, "end_tokens": None}),
+    "TraceRL, as its authors set it": ("tracerl", "dynamic", {}),
     "Diffu-GRPO": ("diffu_grpo", "static", {}),
     "wd1": ("wd1", "static", {}),
     "Coupled-GRPO": ("coupled_grpo", "static", {}),
@@ -205,7 +206,7 @@ def gradient(algorithm: Algorithm, actor: OracleActor, key: int) -> Tensor | Non
     if not states.tokens:
         return None
     where = [place(oracle, experience.rollout, states, number) for number in range(states.tokens)]
-    values = [float(oracle.logprobs(state)[position, token]) for state, position, token in where]
+    values = [float(oracle.logprobs(state)[position, token].detach()) for state, position, token in where]
     logprob = torch.tensor(values, dtype=torch.float64, requires_grad=True)
     sampled = experience.rollout.logprob[states.row, states.position]
     scores = Scores(torch.arange(states.tokens), logprob, logprob.detach(), None, sampled)

@@ -46,7 +46,13 @@ def checkpoints(tmp_path: Path) -> Path:
 BLOCKS = ["decoding.steps=4", "decoding.block=4", "trainer.updates_per_rollout=2"]
 """For recipes that decode in blocks and learn from a batch several times."""
 
-DYNAMIC = ["decoding.block=4", "decoding.horizon=2", "trainer.prompts_per_step=4", "evaluation.decoding.block=8"]
+DYNAMIC = [
+    "algorithm.threshold=0.001",
+    "decoding.block=4",
+    "decoding.horizon=2",
+    "trainer.prompts_per_step=4",
+    "evaluation.decoding.block=8",
+]
 RECIPES = {
     "dream/coupled_grpo": BLOCKS,
     "dream/rldf_code": DYNAMIC,
