@@ -13,11 +13,10 @@ head to masked positions alone and in chunks, and runs it backwards only for tok
 
 import argparse
 import multiprocessing
-import resource
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from common import medians, report
@@ -25,14 +24,13 @@ from torch import Tensor
 
 from unmask.algorithms import RLDF, Experience, Plan, RLDFSettings
 from unmask.algorithms.rldf import CleanStateObjective
-from unmask.decoding import Decoding, sample
+from unmask.decoding import Rollout
 from unmask.models import Denoiser
 from unmask.models.llada import LLaDAConfig, LLaDAModelLM
 from unmask.objectives import ObjectiveSettings
-from unmask.randomness import derive
 from unmask.replay import Replay
 
-PROMPTS, SIZE, PROMPT_LENGTH, LENGTH, STEPS = 8, 4, 16, 48, 8
+PROMPTS, SIZE, PROMPT_LENGTH, LENGTH, STEPS = 12, 4, 16, 48, 4
 VOCABULARY = 32_768
 SHARPNESS = 40.0
 SETTINGS = RLDFSettings(group_size=SIZE, steps=STEPS, threshold=0.2)
@@ -60,17 +58,33 @@ def make_model() -> Denoiser:
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
+@torch.no_grad()
 def rollouts(model: Denoiser) -> Experience:
-    """Groups with varied rewards, decoded dynamically."""
+    """Groups with varied rewards: likely tokens, revealed three a step in random order."""
     generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(VOCABULARY - 2, (PROMPTS, PROMPT_LENGTH), generator=generator)
+    rows = PROMPTS * SIZE
     prompt = torch.arange(PROMPTS).repeat_interleave(SIZE)
-    key = derive(prompt, torch.arange(len(prompt)))
-    decoding = Decoding(order="dynamic", length=LENGTH, block=32, threshold=0.9, temperature=1.0, batch_tokens=2048)
-    rollout = sample(model, ids[prompt], torch.ones_like(ids)[prompt], decoding, key, prompt=prompt, group=prompt)
-    reward = (torch.arange(len(prompt)) % 2).float().to(rollout.logprob)
-    advantage = 2 * reward - 1
-    return Experience(rollout, reward, advantage.unsqueeze(-1).expand(-1, LENGTH), advantage, key.to(reward.device))
+    ids = torch.randint(VOCABULARY - 2, (PROMPTS, PROMPT_LENGTH), generator=generator)[prompt]
+    masked = torch.full((rows, LENGTH), model.mask_token_id)
+    logits = model(torch.cat([ids, masked], -1).to(model.device)).logits[:, PROMPT_LENGTH:].cpu()
+    tokens = (logits + torch.rand(logits.shape, generator=generator)).argmax(-1)
+    order = torch.rand(rows, LENGTH, generator=generator).argsort(-1).argsort(-1)
+    advantage = (torch.arange(rows) % 2).float() * 2 - 1
+    zeros = torch.zeros(rows, LENGTH)
+    tensors = {
+        "prompt_ids": ids,
+        "prompt_mask": torch.ones_like(ids, dtype=torch.bool),
+        "response_ids": tokens,
+        "trainable": torch.ones_like(tokens, dtype=torch.bool),
+        "reveal_step": order // 3,
+        "logprob": zeros,
+        "entropy": zeros,
+        "prompt": prompt,
+        "group": prompt,
+    }
+    rollout = Rollout(**{name: value.to(model.device) for name, value in tensors.items()}, row_forwards=0)
+    advantage, key = advantage.to(model.device), torch.arange(rows, device=model.device)
+    return Experience(rollout, (advantage + 1) / 2, advantage.unsqueeze(-1).expand(-1, LENGTH), advantage, key)
 
 
 class Alone:
@@ -81,7 +95,7 @@ class Alone:
 
 
 def ours(model: Denoiser, experience: Experience, plan: Plan) -> None:
-    replay = Replay(model, experience.rollout, temperature=1.0, batch_tokens=2048)
+    replay = Replay(model, experience.rollout, temperature=1.0, batch_tokens=1024)
     replay.accumulate(plan.states, plan.objective)
 
 
@@ -125,37 +139,34 @@ def prepare() -> tuple[Denoiser, Experience, Plan]:
     return model, experience, plan
 
 
-def peak_memory(name: str, result: Any) -> None:
+def peak_memory(name: str) -> int:
     """Bytes that one pass needs at most beside the model, its gradients and the rollout; in a process of its own."""
     model, experience, plan = prepare()
     for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
+        parameter.grad = torch.empty_like(parameter).fill_(0)  # written to, so that it is in memory
     run = {"published": published, "ours": ours}[name]
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         run(model, experience, plan)
-        result.put(torch.cuda.max_memory_allocated() - before)
-        return
-    before = current_memory()
+        return torch.cuda.max_memory_allocated() - before
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     run(model, experience, plan)
-    result.put(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+    return resident("VmHWM") - before
 
 
-def current_memory() -> int:
-    """Resident bytes of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
+def resident(what: str) -> int:
+    """Bytes of this process in memory: now (`VmRSS`) or at most (`VmHWM`)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(what):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"no {what} in /proc/self/status")
 
 
 def measured_memory(name: str) -> int:
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=peak_memory, args=(name, queue))
-    process.start()
-    value = int(queue.get())
-    process.join()
-    return value
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(peak_memory, name).result()
 
 
 def main() -> None:
@@ -168,7 +179,7 @@ def main() -> None:
     theirs, engine = (partial(run, model, experience, plan) for run in (published, ours))
     expected, found = gradient_of(model, theirs), gradient_of(model, engine)
     seconds = medians(arguments.repeats, published=theirs, ours=engine)
-    scores, _ = Replay(model, experience.rollout, temperature=1.0, batch_tokens=2048).accumulate(
+    scores, _ = Replay(model, experience.rollout, temperature=1.0, batch_tokens=1024).accumulate(
         plan.states, plan.objective
     )
     report(

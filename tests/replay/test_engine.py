@@ -137,7 +137,7 @@ def test_a_sequence_level_loss_has_exact_gradients_under_micro_batching(
     joint, expected_value = whole.accumulate(states, Anything(loss, is_separable=True))  # one batch: plain autograd
     wanted = gradients(model)
     if chunk:
-        monkeypatch.setattr(engine, "HEAD_CHUNK", chunk * model.vocab_size)
+        monkeypatch.setattr(engine, "HEAD_CHUNK", {"cpu": chunk * model.vocab_size})
     scores, value = Replay(model, rollout, temperature=0.8, batch_tokens=30).accumulate(
         states, Anything(loss, is_separable=False)
     )
@@ -169,7 +169,7 @@ def test_the_head_in_chunks_changes_nothing(make_model: Callable, monkeypatch: p
     rollout = roll(model, DECODINGS[1])
     credit = random_credit(rollout)
     expected = policy_gradient(model, rollout, credit)
-    monkeypatch.setattr(engine, "HEAD_CHUNK", 2 * model.vocab_size)
+    monkeypatch.setattr(engine, "HEAD_CHUNK", {"cpu": 2 * model.vocab_size})
     found = policy_gradient(model, rollout, credit)
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-12)

@@ -20,8 +20,8 @@ from unmask.models import Denoiser
 from unmask.randomness import name_seed
 from unmask.replay.states import States
 
-HEAD_CHUNK = 2**24
-"""Logits held at a time, in elements; 64 MiB in float32."""
+HEAD_CHUNK = {"cpu": 2**22, "cuda": 2**25}
+"""Logits held at a time, in elements: 16 MiB in float32 that stay near a CPU, 128 MiB that keep a GPU busy."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Replay:
 
     @property
     def _chunk_rows(self) -> int:
-        return max(1, HEAD_CHUNK // self.model.vocab_size)
+        return max(1, HEAD_CHUNK[self.rollout.response_ids.device.type] // self.model.vocab_size)
 
     def _empty(self, states: States) -> Tensor:
         return self.rollout.logprob.new_zeros(states.tokens)
