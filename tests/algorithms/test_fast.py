@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from tests.helpers import FixedActor, gradients, make_prompts, parity_reward
 from unmask.algorithms import Algorithm, Experience, ForkGRPO, ForkGRPOSettings, JustGRPO, JustGRPOSettings
 from unmask.decoding import Decoding, Rollout
+from unmask.decoding.settings import OrderName
 from unmask.models import Denoiser
 from unmask.objectives import ClippedObjective, ObjectiveSettings
 from unmask.replay import Replay, inclusion_probabilities, reveal_states
@@ -27,13 +29,13 @@ def several_rewards(rollout: Rollout) -> Tensor:
     return (rollout.response_ids.sum(-1) % 4).double() / 4
 
 
-def forkgrpo(**fast: object) -> ForkGRPO:
+def forkgrpo(**fast: Any) -> ForkGRPO:
     settings = {"group_size": 4, "windows": ((1, 2),), "segment_weight": 0.5, **fast}
     return ForkGRPO(ForkGRPOSettings(**settings), ObjectiveSettings())
 
 
-def justgrpo(**fast: object) -> JustGRPO:
-    return JustGRPO(JustGRPOSettings(group_size=4, **fast), ObjectiveSettings())  # type: ignore[arg-type]
+def justgrpo(**fast: Any) -> JustGRPO:
+    return JustGRPO(JustGRPOSettings(group_size=4, **fast), ObjectiveSettings())
 
 
 def gradient(algorithm: Algorithm, experience: Experience, actor: FixedActor, before: Denoiser | None) -> Tensor:
@@ -122,7 +124,7 @@ def laid_out(
     return inclusion_probabilities(weight, math.ceil(settings.state_share * len(weight) - 1e-9))
 
 
-FAST = {
+FAST: dict[str, dict[str, Any]] = {
     "sparse": {"sparse_replay": True},
     "uniform": {"state_share": 0.25},
     "confidence": {"state_share": 0.25, "state_draw": "confidence"},
@@ -249,8 +251,9 @@ def test_statistics_use_the_counts_really_collected(make_model: Callable) -> Non
 
 
 @pytest.mark.parametrize("order", ["left_to_right", "dynamic"])
-def test_fast_settings_work_with_responses_that_end(make_model: Callable, order: str) -> None:
-    decoding = Decoding(order=order, length=8, stop_at_end=True, **({} if order == "left_to_right" else {"block": 4}))
+def test_fast_settings_work_with_responses_that_end(make_model: Callable, order: OrderName) -> None:
+    block = None if order == "left_to_right" else 4
+    decoding = Decoding(order=order, length=8, stop_at_end=True, block=block)
     actor = FixedActor(make_model(), decoding, parity_reward)
     algorithm = forkgrpo(windows=((1, 3), (4, 6)), **FAST["all-confidence"])
     experience = algorithm.collect(make_prompts(8, 3, 8), actor)

@@ -151,8 +151,8 @@ def test_rows_that_are_given_their_end_are_finished(make_model: Callable) -> Non
     given = torch.full((2, 6), model.end_token_id)
     is_given = torch.tensor([[1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0]]).bool()
     generator = torch.Generator().manual_seed(0)
-    more = {"generator": generator, "given_ids": given, "is_given": is_given}
-    rollout = decode(model, prompts.ids, prompts.mask, STOPPING[0], **more)
+    asked = (model, prompts.ids, prompts.mask, STOPPING[0])
+    rollout = decode(*asked, generator=generator, given_ids=given, is_given=is_given)
     assert rollout.trainable[0].sum() == 0 and rollout.reveal_step[0].tolist() == [-1, 6, 6, 6, 6, 6]
     assert not rollout.trainable[1, 2:].any() and rollout.reveal_step[1, 3:].tolist() == [6, 6, 6]
 

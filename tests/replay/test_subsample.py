@@ -57,7 +57,7 @@ def test_a_systematic_sample_has_its_size_and_exactly_its_inclusion_probabilitie
 def test_the_share_is_rounded_up_exactly(share: float, states: int, kept: int) -> None:
     order = uniform(torch.arange(states).unsqueeze(-1), torch.arange(3))
     for draw in ("uniform", "confidence"):
-        probability, chosen = draw_states(draw, share, torch.rand(states).double() + 0.1, order)  # type: ignore[arg-type]
+        probability, chosen = draw_states(draw, share, torch.rand(states).double() + 0.1, order)
         assert int(chosen.sum()) == kept == round(float(probability.sum()))
 
 
@@ -66,8 +66,8 @@ def test_a_draw_does_not_depend_on_the_order_of_states() -> None:
     weight = uniform(torch.arange(40), 7)
     shuffle = uniform(torch.arange(40), 9).argsort()
     for draw in ("uniform", "confidence"):
-        expected = draw_states(draw, 0.25, weight, order)  # type: ignore[arg-type]
-        found = draw_states(draw, 0.25, weight[shuffle], order[shuffle])  # type: ignore[arg-type]
+        expected = draw_states(draw, 0.25, weight, order)
+        found = draw_states(draw, 0.25, weight[shuffle], order[shuffle])
         assert torch.equal(found[1], expected[1][shuffle])
         torch.testing.assert_close(found[0], expected[0][shuffle], rtol=1e-12, atol=0)
 

@@ -3,7 +3,8 @@
 Each turn takes the rows in flight through the model once, scores only the candidates of each row's current block,
 draws a token for each, and reveals those that the order chooses. A finished row leaves the batch and a waiting one
 takes its place, so full batches last to the end and nothing is computed for rows that are done; rows in the same
-state are run once, unless a cache gives each its own approximation. Rows that can only be asked for when others are
+state are run once, unless a cache gives each its own approximation, and left to right also those that come to it
+later. Rows that can only be asked for when others are
 finished (forks) join the queue then. Every draw is a function of the row's own key, the step and the position (see
 `randomness`): a row's tokens do not depend on its neighbours.
 """
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unmask.decoding.cache import BlockCache
-from unmask.decoding.distinct import distinct_rows
+from unmask.decoding.distinct import Memory, distinct_rows
 from unmask.decoding.draw import draw_from_hidden
 from unmask.decoding.order import Turn, behind_end, choose, next_turn
 from unmask.decoding.rollout import Rollout
@@ -112,6 +113,9 @@ class _Sampling:
         """Left padding of each row, on the host."""
         self.row_of = {prompt: row for row, prompt in reversed([*enumerate(rows.prompt.tolist())])}
         """The first row of each prompt."""
+        self.has_groups = len(self.row_of) < len(self.padding)
+        """Some rows answer the same prompt, and may meet in a state."""
+        self.memory = Memory()
         self.progress = self._start(prompt_ids, prompt_mask, rows)
         self.in_flight: list[int] = []
         self.row_forwards = self.places = self.places_filled = 0
@@ -246,16 +250,27 @@ class _Sampling:
         scored = turn.position + start
         if cache is None:
             # rows of one prompt that have revealed the same tokens so far are one state
-            prompt = self.progress.prompt[active].unsqueeze(-1)
-            first, which = distinct_rows(torch.cat([ids, scored, prompt], dim=-1))
-            visible = None if batch.attention is None else batch.attention[first]
-            masked_prompt = start if self.decoding.guidance else 0
-            hidden = _hidden(self.model, ids[first], visible, scored[first], masked_prompt)
+            tokens, prompt = self.progress.tokens[active], self.progress.prompt[active].unsqueeze(-1)
+            states = torch.cat([tokens, turn.position, prompt], dim=-1)
+            first, which = distinct_rows(states)
+
+            def run(chosen: Tensor) -> Tensor:
+                visible = None if batch.attention is None else batch.attention[chosen]
+                masked_prompt = start if self.decoding.guidance else 0
+                hidden = _hidden(self.model, ids[chosen], visible, scored[chosen], masked_prompt)
+                self.row_forwards += hidden.shape[0] * hidden.shape[1]
+                return hidden
+
+            # what a block order looks at in a state is too much to remember
+            if self.has_groups and turn.position.shape[1] == 1:
+                hidden = self.memory.look_up(states[first], lambda unknown: run(first[unknown]))
+            else:
+                hidden = run(first)
         else:
             which = torch.arange(len(active), device=self.device)
             slot = cache.slots(self.in_flight)
             hidden = cache.hidden(ids, batch.attention, scored, slot, start).unsqueeze(0)
-        self.row_forwards += hidden.shape[0] * hidden.shape[1]
+            self.row_forwards += len(active)
         return hidden, which
 
     def _advance(self, active: Tensor, turn: Turn, is_over: Tensor) -> None:
