@@ -75,8 +75,9 @@ def against_plain_loop(model: Denoiser, ids: Tensor, mask: Tensor, given_ids: Te
     decoding = Decoding(order="dynamic", block=BLOCK, threshold=THRESHOLD, length=LENGTH)
 
     def ours() -> Tensor:
-        kept = {"given_ids": given_ids, "is_given": given}
-        return sample(model, ids, mask, decoding, rows, prompt=rows, group=rows, **kept).response_ids
+        return sample(
+            model, ids, mask, decoding, rows, prompt=rows, group=rows, given_ids=given_ids, is_given=given
+        ).response_ids
 
     def plain() -> Tensor:
         return plain_dynamic(model, ids, mask, rows, given_ids, given)
@@ -102,8 +103,8 @@ def main() -> None:
     is_given = torch.arange(LENGTH) < (rows % 8).unsqueeze(-1)
 
     def run(denoiser: nn.Module) -> int:
-        kept = {"given_ids": given, "is_given": is_given}
-        return sample(cast(Denoiser, denoiser), ids, mask, decoding, rows, prompt=rows, group=rows, **kept).row_forwards
+        everything = (cast(Denoiser, denoiser), ids, mask, decoding, rows)
+        return sample(*everything, prompt=rows, group=rows, given_ids=given, is_given=is_given).row_forwards
 
     recorder = Recorder(model)
     row_forwards = run(recorder)

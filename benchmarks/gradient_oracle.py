@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from unmask.algorithms import ALGORITHMS, Algorithm, AlgorithmSettings, Prompts
-from unmask.decoding import Rollout
+from unmask.decoding import Follow, Rollout
 from unmask.models import Denoiser
 from unmask.models.scratch import ScratchSettings, build
 from unmask.objectives import ObjectiveSettings
@@ -161,7 +161,14 @@ class OracleActor:
         group: Tensor,
         given_ids: Tensor | None = None,
         is_given: Tensor | None = None,
+        follow: Follow | None = None,
     ) -> Rollout:
+        rollout = self.handed_out(prompt, group)
+        more = None if follow is None else follow(torch.arange(len(prompt)), rollout)
+        return rollout if more is None else Rollout.cat([rollout, self.handed_out(more.prompt, more.group)])
+
+    def handed_out(self, prompt: Tensor, group: Tensor) -> Rollout:
+        """The next call's trajectories."""
         rows = self.calls.pop(0)
         logprob = torch.zeros(len(rows), LENGTH, dtype=torch.float64)
         entropy = torch.zeros_like(logprob)
@@ -192,6 +199,9 @@ class OracleActor:
 
     def total(self, value: float) -> float:
         return value
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, int]:
+        return rows, 0
 
 
 def gradient(algorithm: Algorithm, actor: OracleActor, key: int) -> Tensor | None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unmask.algorithms import Prompts
-from unmask.decoding import Decoding, Rollout, sample
+from unmask.decoding import Decoding, Follow, Rollout, sample
 from unmask.models import Denoiser
 from unmask.objectives import ReinforceObjective
 from unmask.replay import Replay, reveal_states
@@ -31,6 +31,7 @@ class FixedActor:
         group: Tensor,
         given_ids: Tensor | None = None,
         is_given: Tensor | None = None,
+        follow: Follow | None = None,
     ) -> Rollout:
         return sample(
             self.model,
@@ -42,6 +43,7 @@ class FixedActor:
             group=group,
             given_ids=given_ids,
             is_given=is_given,
+            follow=follow,
         )
 
     def reward(self, prompts: Prompts, rollout: Rollout) -> Tensor:
@@ -49,6 +51,9 @@ class FixedActor:
 
     def total(self, value: float) -> float:
         return value
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, int]:
+        return rows, 0
 
 
 def make_prompts(n: int, length: int, vocabulary: int, seed: int = 0, pad: int = 0) -> Prompts:

@@ -45,6 +45,9 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
     assert (fork.objective.clip_low, fork.objective.clip_high) == (0.2, 0.2)
     greedy = fork.evaluation.decoding
     assert (greedy.order, greedy.block, greedy.steps, greedy.temperature) == ("static", 32, 256, 0)
+    fast = load_recipe("llada/forkgrpo_fast", [], Recipe)
+    switches = {"pilot": 4, "sparse_replay": True, "state_share": 0.25, "state_draw": "uniform"}
+    assert fast == fork.model_copy(update={"algorithm": fork.algorithm.model_copy(update=switches)})
     just = load_recipe("llada/justgrpo", [], Recipe)
     assert (just.algorithm.group_size, just.trainer.steps) == (16, 200)
     # the paper's budgets: 200 · 16 · 256 tokens a prompt slot against 100 · 5,912..6,656
@@ -56,6 +59,8 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
     ("overrides", "says"),
     [
         (["algorithm.segment_wieght=1"], "algorithm.segment_wieght is unknown; did you mean segment_weight?"),
+        (["algorithm.pilot=9"], "pilot=9 is more than group_size=4"),
+        (["algorithm.state_share=1"], "algorithm.state_share"),
         (["trianer.steps=1"], "trianer is unknown; did you mean trainer?"),
         (["model.lora.rnk=4"], "model.lora.rnk is unknown; did you mean rank?"),
         (["algorithm.name=forkgrop"], "algorithm.name=forkgrop is unknown; did you mean forkgrpo?"),

@@ -49,15 +49,10 @@ def test_temperature_zero_takes_the_least_certain_steps_and_infinity_all_alike(m
     # τ → ∞: every step of a response equally often, over many keys
     row = int(steps_of(rollout).argmax())
     steps = int(steps_of(rollout)[row])
-    many = Rollout.cat([one_row(rollout, row)] * 4000)
+    many = rollout.take(torch.full((4000,), row))
     keys = torch.arange(4000)
     share = choose_steps(many, keys, 2, float("inf")).double().mean(0)[:steps]
     torch.testing.assert_close(share, torch.full((steps,), 2 / steps, dtype=torch.float64), rtol=0, atol=0.03)
-
-
-def one_row(rollout: Rollout, row: int) -> Rollout:
-    names = [name for name in rollout.__dataclass_fields__ if name != "row_forwards"]
-    return replace(rollout, **{name: getattr(rollout, name)[row : row + 1] for name in names})
 
 
 def test_steps_are_drawn_without_replacement_from_the_softmax(make_model: Callable) -> None:
@@ -66,7 +61,7 @@ def test_steps_are_drawn_without_replacement_from_the_softmax(make_model: Callab
     rollout = experience.rollout
     row = int(steps_of(rollout).argmax())
     weight = (torch.tensor(surprise(rollout, row), dtype=torch.float64) / 0.5).softmax(-1)
-    many = Rollout.cat([one_row(rollout, row)] * 4000)
+    many = rollout.take(torch.full((4000,), row))
     chosen = choose_steps(many, torch.arange(4000), 2, 0.5)[:, : len(weight)]
     expected = torch.zeros(len(weight), len(weight), dtype=torch.float64)
     for first in range(len(weight)):

@@ -8,6 +8,7 @@ from tests.helpers import make_prompts
 from unmask.decoding import Decoding, Rollout, decode, sample
 from unmask.errors import UnmaskError
 from unmask.models import Denoiser
+from unmask.replay import Replay, reveal_states
 
 ORDERS = [
     Decoding(order="left_to_right", length=6),
@@ -15,6 +16,9 @@ ORDERS = [
     Decoding(order="dynamic", length=6, block=3, threshold=0.3),
     Decoding(order="random", length=6, block=3, steps=4),
 ]
+
+
+STOPPING = [decoding.model_copy(update={"stop_at_end": True}) for decoding in ORDERS]
 
 
 def every_mode() -> Iterator[Decoding]:
@@ -33,6 +37,8 @@ def every_mode() -> Iterator[Decoding]:
         for sampler, cache in [*((sampler, {}) for sampler in samplers), *(({}, cache) for cache in caches[1:])]:
             yield Decoding(length=6, block=3, **order, **sampler, **cache)
     yield Decoding(length=6, block=3, order="dynamic", threshold=0.3, cache="dual", sampler="gumbel")
+    yield from STOPPING
+    yield Decoding(length=6, block=3, order="dynamic", threshold=0.3, cache="dual", stop_at_end=True)
 
 
 def described(decoding: Decoding) -> str:
@@ -58,8 +64,7 @@ def test_same_tokens_whatever_the_batch_size_row_order_and_padding(make_model: C
     model, rows = make_model(), torch.arange(6)
     whole = roll(model, decoding, rows)
     # each row is run exactly as often as it revealed something
-    steps = sum(len(row.unique()) for row in whole.reveal_step)
-    assert whole.row_forwards == steps * (2 if decoding.guidance else 1)
+    assert whole.row_forwards == whole.rows_needed * (2 if decoding.guidance else 1)
     others = torch.tensor([3, 1, 5, 0, 2])
     for order, batch_tokens in ((others, decoding.batch_tokens), (rows.flip(0), 40)):
         again = roll(model, decoding.model_copy(update={"batch_tokens": batch_tokens}), order)
@@ -74,12 +79,12 @@ def test_same_tokens_whatever_the_batch_size_row_order_and_padding(make_model: C
     torch.testing.assert_close(alone.logprob[0], whole.logprob[1])
 
 
-@pytest.mark.parametrize("decoding", ORDERS, ids=lambda d: d.order)
+@pytest.mark.parametrize("decoding", [*ORDERS, *STOPPING], ids=described)
 def test_recorded_logprob_and_entropy_are_those_of_the_reveal_state(make_model: Callable, decoding: Decoding) -> None:
     model = make_model()
     decoding = decoding.model_copy(update={"temperature": 0.7})
     rollout = roll(model, decoding, torch.arange(6))
-    for step in range(int(rollout.reveal_step.max()) + 1):
+    for step in range(6):
         visible = rollout.reveal_step < step
         ids = torch.where(visible, rollout.response_ids, model.mask_token_id)
         mask = torch.cat([rollout.prompt_mask, torch.ones_like(visible)], -1)
@@ -90,6 +95,66 @@ def test_recorded_logprob_and_entropy_are_those_of_the_reveal_state(make_model: 
         expected = logprobs.gather(-1, rollout.response_ids.unsqueeze(-1)).squeeze(-1)
         torch.testing.assert_close(rollout.logprob[here], expected[here])
         torch.testing.assert_close(rollout.entropy[here], -(logprobs.exp() * logprobs).sum(-1)[here])
+
+
+@pytest.mark.parametrize("decoding", STOPPING, ids=lambda d: d.order)
+def test_a_row_ends_at_its_first_end_token(make_model: Callable, decoding: Decoding) -> None:
+    model, rows = make_model(), torch.arange(48) % 6
+    end = model.end_token_id
+    prompts, key = make_prompts(6, 5, 8, pad=2), torch.arange(48)
+    whole, stopped = (
+        sample(model, prompts.ids[rows], prompts.mask[rows], how, key, prompt=rows, group=rows)
+        for how in (decoding.model_copy(update={"stop_at_end": False}), decoding)
+    )
+    position = torch.arange(6)
+    ended = 0
+    for row in range(48):
+        tokens, steps = stopped.response_ids[row], stopped.reveal_step[row]
+        assert torch.equal(stopped.trainable[row], steps < 6) and (steps >= 0).all()
+        never = steps == 6
+        assert (tokens[never] == end).all() and (stopped.logprob[row][never] == 0).all()
+        ends = position[(whole.response_ids[row] == end)].tolist()
+        if not ends:
+            assert not never.any() and torch.equal(tokens, whole.response_ids[row])
+            continue
+        ended += 1
+        first = int(((tokens == end) & ~never).int().argmax())
+        assert tokens[first] == end and not never[: first + 1].any()
+        # up to the first step that reveals an end token nothing has changed
+        stop = int(steps[(tokens == end) & ~never].min())
+        before = whole.reveal_step[row] < stop
+        assert torch.equal(steps < stop, before) and torch.equal(tokens[before], whole.response_ids[row][before])
+        assert (whole.response_ids[row][whole.reveal_step[row] == stop] == end).any()
+        # what comes behind it later is never sampled
+        here = int(((tokens == end) & (steps == stop)).int().argmax())
+        assert never[here + 1 :][~before[here + 1 :]].all()
+    assert 5 < ended < 48
+    assert stopped.tokens_saved == int((stopped.reveal_step == 6).sum()) == 48 * 6 - stopped.tokens_generated > 0
+    assert stopped.row_forwards < whole.row_forwards
+
+
+@pytest.mark.parametrize("decoding", STOPPING, ids=lambda d: d.order)
+def test_replay_sees_what_the_model_saw_before_a_row_ended(make_model: Callable, decoding: Decoding) -> None:
+    """Masked tokens behind the end stay masked in every state; the recorded log-probabilities come back."""
+    model, rows = make_model(), torch.arange(6)
+    rollout = roll(model, decoding, rows)
+    assert rollout.tokens_saved
+    states = reveal_states(rollout, torch.ones_like(rollout.trainable))
+    assert states.tokens == rollout.tokens_generated and states.asked == rollout.rows_needed
+    assert states.is_revealed.all()
+    found = Replay(model, rollout, temperature=1.0, batch_tokens=100).score(states)
+    torch.testing.assert_close(found, rollout.logprob[states.row, states.position])
+
+
+def test_rows_that_are_given_their_end_are_finished(make_model: Callable) -> None:
+    model, prompts = make_model(), make_prompts(2, 5, 8)
+    given = torch.full((2, 6), model.end_token_id)
+    is_given = torch.tensor([[1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0]]).bool()
+    generator = torch.Generator().manual_seed(0)
+    asked = (model, prompts.ids, prompts.mask, STOPPING[0])
+    rollout = decode(*asked, generator=generator, given_ids=given, is_given=is_given)
+    assert rollout.trainable[0].sum() == 0 and rollout.reveal_step[0].tolist() == [-1, 6, 6, 6, 6, 6]
+    assert not rollout.trainable[1, 2:].any() and rollout.reveal_step[1, 3:].tolist() == [6, 6, 6]
 
 
 def test_given_tokens_are_kept_and_not_trainable(make_model: Callable) -> None:

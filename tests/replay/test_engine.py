@@ -71,8 +71,7 @@ def test_gradients_do_not_depend_on_row_order_or_padding(make_model: Callable) -
     credit = random_credit(rollout)
     expected = policy_gradient(model, rollout, credit)
     order = torch.tensor([3, 0, 4, 2, 1])
-    names = [name for name in rollout.__dataclass_fields__ if name != "row_forwards"]
-    shuffled = replace(rollout, **{name: getattr(rollout, name)[order] for name in names})
+    shuffled = rollout.take(order)
     padded = replace(
         rollout,
         prompt_ids=nn.functional.pad(rollout.prompt_ids, (3, 0)),

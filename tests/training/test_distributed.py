@@ -34,7 +34,9 @@ def command(workers: int, *arguments: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["tiny/diffu_grpo", "tiny/forkgrpo", "tiny/justgrpo", "tiny/spg", "tiny/wd1"])
+@pytest.mark.parametrize(
+    "recipe", ["tiny/diffu_grpo", "tiny/forkgrpo", "tiny/forkgrpo_fast", "tiny/justgrpo", "tiny/spg", "tiny/wd1"]
+)
 def test_two_workers_give_the_same_run_as_one(recipe: str, tmp_path: Path) -> None:
     options = [
         "trainer.steps=2",

@@ -60,6 +60,7 @@ RECIPES = {
     "llada/diffu_grpo": BLOCKS,
     "llada/espo": BLOCKS,
     "llada/forkgrpo": ["algorithm.windows=[[1,2],[3,4],[5,6]]"],
+    "llada/forkgrpo_fast": ["algorithm.windows=[[1,2],[3,4],[5,6]]", "algorithm.pilot=2", "decoding.stop_at_end=true"],
     "llada/justgrpo": [],
     "llada/rldf_code": DYNAMIC,
     "llada/rldf_math": DYNAMIC,

@@ -36,7 +36,7 @@ def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
     return load_file(run / "checkpoints" / f"step-{step:06d}" / "model.safetensors")
 
 
-@pytest.mark.parametrize("recipe", ["tiny/forkgrpo", "tiny/justgrpo"])
+@pytest.mark.parametrize("recipe", ["tiny/forkgrpo", "tiny/forkgrpo_fast", "tiny/justgrpo"])
 def test_three_steps_and_three_resumed_are_six(recipe: str, small: Callable, tmp_path: Path) -> None:
     train(recipe, small("straight"))
     train(recipe, small("halved", "trainer.steps=3"))
@@ -85,6 +85,17 @@ def test_numbers_logged_are_those_of_the_rollouts(small: Callable) -> None:
     assert step["policy/mismatch"] < 1e-5
     assert step["policy/clip_fraction"] == 0 and step["kl"] == 0
     assert step["reward/std"] == pytest.approx((step["reward/mean"] * (1 - step["reward/mean"])) ** 0.5)
+
+
+def test_fast_settings_log_what_they_save(small: Callable) -> None:
+    more = ["trainer.steps=1", "evaluation.every=0", "algorithm.group_size=8", "decoding.batch_tokens=350"]
+    (step,) = train("tiny/forkgrpo_fast", small("run", *more)).metrics
+    assert step["rows/needed"] == step["tokens/generated"] < 3 * 8 * (16 + 15 + 11 + 7)
+    assert 0 < step["rows/forwarded"] <= step["rows/needed"]
+    assert step["rows/occupancy"] >= 0.98
+    assert step["tokens/saved"] == 0
+    (full,) = train("tiny/forkgrpo", small("full", *more)).metrics
+    assert 0 < step["states/distinct"] < full["states/distinct"] / 4
 
 
 def test_equal_rewards_skip_all_replay_and_leave_the_weights(

@@ -1,6 +1,7 @@
 """One file an algorithm: its settings, its equations, and what it picks from credit, replay and objectives.
 
-`algorithm.py` says what the trainer expects. To add one: write the file and add it to `ALGORITHMS` and
+`algorithm.py` says what the trainer expects; `explore.py` (groups that are sampled together) and `thinning.py` (a
+replay that leaves most out) are shared. To add an algorithm: write the file and add it to `ALGORITHMS` and
 `AlgorithmSettings` below. Shared code never asks for an algorithm's name; when it wants to, a method on the algorithm
 is missing.
 """

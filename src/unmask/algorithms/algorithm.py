@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from unmask.decoding import Decoding, Rollout
+from unmask.decoding import Decoding, Follow, Rollout
 from unmask.objectives import Objective, ObjectiveSettings
 from unmask.randomness import derive
 from unmask.replay import States
@@ -67,8 +67,10 @@ class Actor(Protocol):
         group: Tensor,
         given_ids: Tensor | None = None,
         is_given: Tensor | None = None,
+        follow: Follow | None = None,
     ) -> Rollout:
-        """Responses for rows that answer prompt `prompt` (B,), with randomness keys (B,) and group indices (B,)."""
+        """Responses for rows that answer prompt `prompt` (B,), with randomness keys (B,) and group indices (B,), and
+        for those that `follow` asks for in the course."""
         ...
 
     def reward(self, prompts: Prompts, rollout: Rollout) -> Tensor:
@@ -87,6 +89,10 @@ class Actor(Protocol):
 
     def total(self, value: float) -> float:
         """Sum of a number over all workers, which must all ask."""
+        ...
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, int]:
+        """All workers' rows (n, C), one worker's after the other's, and where the own ones begin; all must ask."""
         ...
 
 

@@ -7,15 +7,18 @@
                along the reference: A_j = α_j (V_{j+1} − V_j) for the tokens of steps a_j .. a_{j+1}−1, V_j = μ_j,
                V_{K+1} = R(ȳ)
     replay     every reveal state whose token has credit, scored once for both kinds
-    objective  per prompt −(1/N) Σ ℓ(ρ, A_jm) − λ (1/L) Σ ℓ(ρ, A_j), N all newly generated tokens of the prompt;
-               then the mean over prompts (times `objective.scale`: the paper sums over 8 accumulation microsteps)
+    objective  per prompt −(1/N) Σ ℓ(ρ, A_jm) − λ (1/L) Σ ℓ(ρ, A_j), N all newly generated tokens of the prompt, L those
+               of the reference; then the mean over prompts (times `objective.scale`: the paper sums over 8
+               accumulation microsteps)
+
+ForkGRPO-Fast is three settings, each on its own: `pilot` (statistics use the counts really collected), `sparse_replay`
+and `state_share`. Normalisers are those of all collected responses.
 
 METHODS "ForkGRPO". λ is not in the paper's text. The paper decodes left to right, where step i reveals position i. In
 any other order a step's entropy is the mean over the tokens it reveals, a segment is what was revealed between two
 forks, and a window that lies behind the reference's last step has no fork.
 """
 
-from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import torch
@@ -29,14 +32,14 @@ from unmask.algorithms.algorithm import (
     Prompts,
     check_no_kl,
     check_varied,
-    sample_group,
     spread,
 )
+from unmask.algorithms.explore import Groups, sample_groups
+from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_responses
 from unmask.credit import group_advantage, group_statistics, segment_credit
-from unmask.decoding import Decoding, Rollout
-from unmask.objectives import ClippedObjective, ObjectiveSettings
-from unmask.randomness import derive
-from unmask.replay import reveal_states
+from unmask.decoding import Decoding
+from unmask.objectives import ObjectiveSettings
+from unmask.replay import StateDraw
 
 Window = tuple[int, int]
 
@@ -59,6 +62,18 @@ class ForkGRPOSettings(BaseModel):
     """ε_A: added to a group's standard deviation, in units of reward."""
     shrinkage_eps: float = Field(1e-12, gt=0)
     """ε_s: keeps the shrinkage factor defined."""
+    pilot: int | None = Field(None, ge=2)
+    """M_pilot: each group starts with so many responses, and grows to `group_size` only if their rewards differ
+    (adaptive rollout, an approximation); none samples whole groups. The paper's fast version: 4."""
+    sparse_replay: bool = False
+    """Replay only one drawn response of each reward class of a mixed group, weighted so that the expected gradient
+    stays (sparse branch replay). Classes are the rewards above the group's mean, and those below."""
+    state_share: float | None = Field(None, gt=0, lt=1)
+    """ρ: replay only this share of the states, drawn and weighted so that the expected gradient stays (state
+    subsampling); none replays all. The paper's fast version: 0.25."""
+    state_draw: StateDraw = "uniform"
+    """How states are drawn: all alike, or `confidence`, in proportion to |A| · max(1 − p, 0.02), p the token's
+    probability at rollout: the same expectation with less variance."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -72,6 +87,7 @@ class ForkGRPOSettings(BaseModel):
         return self
 
     def check(self, decoding: Decoding, objective: ObjectiveSettings) -> None:
+        check_pilot(self.pilot, self.group_size)
         check_varied("forkgrpo", decoding.temperature)
         check_no_kl("forkgrpo", objective)
         if self.windows and self.windows[-1][1] >= decoding.length:
@@ -81,98 +97,80 @@ class ForkGRPOSettings(BaseModel):
             )
 
 
-@dataclass(frozen=True)
-class Forks:
-    """The fork trees of n prompts."""
-
-    reference: Tensor
-    """(n,) row of each prompt's reference ȳ in the rollout."""
-    step: Tensor
-    """(n, K) the reveal step a_j of each fork, ascending; L = there is none."""
-    exists: Tensor
-    """(n, K+1) bool: the root group, which always does, then each fork's."""
-    group: Tensor
-    """(n, K+1) index of each group; meaningless where there is none."""
-
-
 class ForkGRPO:
     def __init__(self, settings: ForkGRPOSettings, objective: ObjectiveSettings) -> None:
         self.settings, self.objective = settings, objective
 
     def collect(self, prompts: Prompts, actor: Actor) -> Experience:
-        size = self.settings.group_size
-        rollout, key = sample_group(prompts, actor, size)
-        reference = torch.arange(0, len(key), size, device=rollout.prompt.device)  # (n,) row of each prompt's ȳ
-        steps = rollout.reveal_step[reference]  # (n, L)
-        step = fork_steps(rollout.entropy[reference], steps, self.settings.windows)
-        exists = torch.cat([torch.ones_like(step[:, :1], dtype=torch.bool), step < steps.shape[1]], dim=-1)
-        # a prompt's groups are numbered in order: the roots, then its forks
-        forks = Forks(reference, step, exists, exists.flatten().cumsum(0).view_as(exists) - 1)
-        rollout = replace(rollout, group=forks.group[rollout.prompt, 0])
-        if exists[:, 1:].any():
-            branches, branch_key = self._branch(prompts, actor, rollout, forks)
-            rollout, key = Rollout.cat([rollout, branches]), torch.cat([key, branch_key])
-        return self._credit(rollout, actor.reward(prompts, rollout), key, forks, actor)
+        settings = self.settings
+        groups = sample_groups(
+            prompts,
+            actor,
+            settings.group_size,
+            pilot=settings.pilot,
+            forks=lambda references: fork_steps(references.entropy, references.reveal_step, settings.windows),
+            most_forks=len(settings.windows),
+        )
+        return self._credit(groups, actor)
 
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
-        credit = experience.credit
-        states = reveal_states(experience.rollout, (credit != 0).any(-1))
-        objective = ClippedObjective(states, self.objective, credit[states.row, states.position])
-        return [Plan(states, objective)] * updates
+        settings, credit = self.settings, experience.credit
+        if settings.sparse_replay:
+            # the reference's credit along its segments is its own and stays, whichever response its group draws
+            within, along = credit.unbind(-1)
+            advantage = group_advantage(experience.reward, experience.rollout.group, settings.advantage_eps)
+            credit = torch.stack([thinned_responses(within, advantage, experience), along], dim=-1)
+        plan = reveal_plan(
+            experience,
+            credit,
+            self.objective,
+            actor,
+            state_share=settings.state_share,
+            state_draw=settings.state_draw,
+        )
+        return [plan] * updates
 
-    def _branch(self, prompts: Prompts, actor: Actor, roots: Rollout, forks: "Forks") -> tuple[Rollout, Tensor]:
-        """M continuations from every fork state, with what the reference had revealed by then copied and given."""
-        size = self.settings.group_size
-        prompt, branch = forks.exists[:, 1:].nonzero(as_tuple=True)
-        prompt, branch = prompt.repeat_interleave(size), branch.repeat_interleave(size)  # (number of forks · M,)
-        member = torch.arange(size, device=prompt.device).repeat(len(prompt) // size)
-        given_ids = roots.response_ids[forks.reference[prompt]]
-        is_given = roots.reveal_step[forks.reference[prompt]] < forks.step[prompt, branch].unsqueeze(-1)
-        group = forks.group[prompt, branch + 1]
-        prompt, branch, member = prompt.cpu(), branch.cpu(), member.cpu()  # where prompts are
-        key = derive(prompts.key[prompt], branch + 1, member)
-        return actor.sample(prompts, prompt, key, group, given_ids, is_given), key
-
-    def _credit(self, rollout: Rollout, reward: Tensor, key: Tensor, forks: "Forks", actor: Actor) -> Experience:
+    def _credit(self, groups: Groups, actor: Actor) -> Experience:
+        rollout, reward, reference = groups.rollout, groups.reward, groups.reference
         settings = self.settings
-        length = rollout.response_ids.shape[1]
         statistics = group_statistics(reward, rollout.group)
         group_credit = spread(group_advantage(reward, rollout.group, settings.advantage_eps), rollout)  # (B, L)
 
         # behind the last fork the value is the reference's own reward, which is known without error
-        terminal = reward[forks.reference]
+        terminal = reward[reference]
         segments = segment_credit(
-            torch.where(forks.exists, statistics.mean[forks.group], terminal.unsqueeze(-1)),
+            torch.where(groups.exists, statistics.mean[groups.index], terminal.unsqueeze(-1)),
             terminal,
-            torch.where(forks.exists, statistics.count[forks.group], torch.inf),
+            torch.where(groups.exists, statistics.count[groups.index], torch.inf),
             reward_range=actor.reward_range,
             eps=settings.shrinkage_eps,
         )
-        step = rollout.reveal_step[forks.reference]  # (n, L)
-        segment = (step.unsqueeze(1) >= forks.step.unsqueeze(-1)).sum(1)  # (n, L): which one a reference token lies in
+        step = rollout.reveal_step[reference].unsqueeze(1)  # (n, 1, L)
+        segment = (step >= groups.start[:, 1:].unsqueeze(-1)).sum(1)  # (n, L): which one a reference token lies in
+        is_sampled = rollout.trainable[reference]  # all but what is behind the end
         along = torch.zeros_like(group_credit)
-        along[forks.reference] = segments.advantage.gather(-1, segment)
+        along[reference] = torch.where(is_sampled, segments.advantage.gather(-1, segment), 0)
+        length = torch.ones_like(reward)
+        length[reference] = is_sampled.sum(-1).to(reward)  # L, or up to the end
 
         # N of each prompt counts every newly generated token, also those of groups without credit
-        tokens = reward.new_zeros(len(forks.step)).index_add(
-            0, rollout.prompt, rollout.trainable.sum(-1).to(reward)
-        )  # (n,)
-        all_prompts = actor.total(len(forks.step))
+        n = len(reference)
+        tokens = reward.new_zeros(n).index_add(0, rollout.prompt, rollout.trainable.sum(-1).to(reward))  # (n,)
         credit = torch.stack(
             [
                 group_credit / tokens[rollout.prompt].unsqueeze(-1),
-                settings.segment_weight * along / length,
+                settings.segment_weight * along / length.unsqueeze(-1),
             ],
             dim=-1,
         )
-        found = forks.step[forks.exists[:, 1:]]
+        found = groups.start[:, 1:][groups.exists[:, 1:]]
         metrics = {
             "fork/step": found.double().mean().item() if len(found) else 0.0,
             "fork/value_change": segments.value_change.abs().mean().item(),
             "fork/shrinkage": segments.shrinkage.mean().item(),
         }
         advantage = group_credit + settings.segment_weight * along
-        return Experience(rollout, reward, advantage, credit / all_prompts, key, metrics)
+        return Experience(rollout, reward, advantage, credit / actor.total(n), groups.key, metrics)
 
 
 def fork_steps(entropy: Tensor, reveal_step: Tensor, windows: tuple[Window, ...]) -> Tensor:
@@ -180,7 +178,7 @@ def fork_steps(entropy: Tensor, reveal_step: Tensor, windows: tuple[Window, ...]
 
     Args:
         entropy: (n, L) entropies of the references' tokens in their reveal states.
-        reveal_step: (n, L) when each was revealed; nothing of a reference is given.
+        reveal_step: (n, L) when each was revealed, L = never; nothing of a reference is given.
         windows: K inclusive ranges of steps.
 
     Returns:
@@ -189,9 +187,9 @@ def fork_steps(entropy: Tensor, reveal_step: Tensor, windows: tuple[Window, ...]
     n, length = entropy.shape
     if not windows:
         return torch.zeros(n, 0, dtype=torch.int64, device=entropy.device)
-    zeros = torch.zeros_like(entropy)
+    zeros = entropy.new_zeros(n, length + 1)  # the last for what was never revealed
     count = zeros.scatter_add(-1, reveal_step, torch.ones_like(entropy))
-    mean = torch.where(count > 0, zeros.scatter_add(-1, reveal_step, entropy) / count, -torch.inf)  # (n, L) by step
+    mean = torch.where(count > 0, zeros.scatter_add(-1, reveal_step, entropy) / count, -torch.inf)  # by step
     found = []
     for first, last in windows:
         inside = mean[:, first : last + 1]

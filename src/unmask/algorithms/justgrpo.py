@@ -6,7 +6,7 @@
     objective  −Σ_b Σ_i ℓ(ρ_i, A_b) / (L · n_valid), n_valid responses with A ≠ 0 over all prompts and workers
 
 METHODS "JustGRPO". The authors divide by n_valid + 1e-5 so as not to divide by zero; with no valid response there
-is nothing to replay here.
+is nothing to replay here. The savings of ForkGRPO-Fast work here as well; they are off unless a recipe sets them.
 """
 
 from typing import Literal
@@ -20,13 +20,14 @@ from unmask.algorithms.algorithm import (
     Prompts,
     check_left_to_right,
     check_no_kl,
-    sample_group,
     spread,
 )
+from unmask.algorithms.explore import sample_groups
+from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_responses
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding
-from unmask.objectives import ClippedObjective, ObjectiveSettings
-from unmask.replay import reveal_states
+from unmask.objectives import ObjectiveSettings
+from unmask.replay import StateDraw
 
 
 class JustGRPOSettings(BaseModel):
@@ -40,8 +41,21 @@ class JustGRPOSettings(BaseModel):
     """M: responses to each prompt."""
     advantage_eps: float = Field(1e-4, ge=0)
     """ε_A: added to the standard deviation, in units of reward."""
+    pilot: int | None = Field(None, ge=2)
+    """M_pilot: each group starts with so many responses, and grows to `group_size` only if their rewards differ
+    (adaptive rollout, an approximation); none samples whole groups. The paper's fast version: 4."""
+    sparse_replay: bool = False
+    """Replay only one drawn response of each reward class of a mixed group, weighted so that the expected gradient
+    stays (sparse branch replay). Classes are the rewards above the group's mean, and those below."""
+    state_share: float | None = Field(None, gt=0, lt=1)
+    """ρ: replay only this share of the states, drawn and weighted so that the expected gradient stays (state
+    subsampling); none replays all. The paper's fast version: 0.25."""
+    state_draw: StateDraw = "uniform"
+    """How states are drawn: all alike, or `confidence`, in proportion to |A| · max(1 − p, 0.02), p the token's
+    probability at rollout: the same expectation with less variance."""
 
     def check(self, decoding: Decoding, objective: ObjectiveSettings) -> None:
+        check_pilot(self.pilot, self.group_size)
         check_left_to_right("justgrpo", decoding)
         check_no_kl("justgrpo", objective)
 
@@ -51,17 +65,26 @@ class JustGRPO:
         self.settings, self.objective = settings, objective
 
     def collect(self, prompts: Prompts, actor: Actor) -> Experience:
-        rollout, key = sample_group(prompts, actor, self.settings.group_size)
-        reward = actor.reward(prompts, rollout)
+        groups = sample_groups(prompts, actor, self.settings.group_size, pilot=self.settings.pilot)
+        rollout, reward = groups.rollout, groups.reward
         advantage = group_advantage(reward, rollout.group, self.settings.advantage_eps)
         token_advantage = spread(advantage, rollout)
         valid = actor.total(int((advantage != 0).sum()))
         length = rollout.response_ids.shape[1]
         credit = token_advantage.unsqueeze(-1) / (length * max(valid, 1))
-        return Experience(rollout, reward, token_advantage, credit, key)
+        return Experience(rollout, reward, token_advantage, credit, groups.key)
 
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
-        credit = experience.credit
-        states = reveal_states(experience.rollout, (credit != 0).any(-1))
-        objective = ClippedObjective(states, self.objective, credit[states.row, states.position])
-        return [Plan(states, objective)] * updates
+        settings, credit = self.settings, experience.credit
+        if settings.sparse_replay:
+            advantage = group_advantage(experience.reward, experience.rollout.group, settings.advantage_eps)
+            credit = thinned_responses(credit.squeeze(-1), advantage, experience).unsqueeze(-1)
+        plan = reveal_plan(
+            experience,
+            credit,
+            self.objective,
+            actor,
+            state_share=settings.state_share,
+            state_draw=settings.state_draw,
+        )
+        return [plan] * updates

@@ -81,12 +81,13 @@ class RLDF:
         reveal_step = rollout.reveal_step[response]
         at_step = reveal_step == step.unsqueeze(-1)
         masked = reveal_step >= step.unsqueeze(-1)
+        sampled = rollout.trainable[response]  # what is behind the end stays masked and is never scored
         rank = chosen.cumsum(-1)[response, step] - 1
         if self.settings.normalization == "sample":
             weight = 1 / (actor.total(int(is_mixed.sum())) * chosen.sum(-1)[response].to(experience.reward))
         else:
             weight = torch.full_like(step, 1 / self.settings.steps, dtype=experience.reward.dtype)
-        scored = masked if self.settings.target == "clean_state" else at_step
+        scored = masked & sampled if self.settings.target == "clean_state" else at_step
         plan = self.plan(
             experience, response, ~masked, scored, at_step, rank, weight, updates=updates, total=actor.total
         )
@@ -149,7 +150,7 @@ def choose_steps(rollout: Rollout, key: Tensor, count: int, temperature: float) 
     is drawing one after the other without replacement.
     """
     is_sampled = rollout.trainable
-    step = rollout.reveal_step.clamp(min=0)
+    step = torch.where(is_sampled, rollout.reveal_step, 0)
     zeros = torch.zeros_like(rollout.logprob)
     tokens = zeros.scatter_add(-1, step, is_sampled.to(zeros))
     surprise = -zeros.scatter_add(-1, step, torch.where(is_sampled, rollout.logprob, 0)) / tokens.clamp(min=1)  # P_t

@@ -111,6 +111,12 @@ def candidates(revealed: Tensor, block: int) -> tuple[Tensor, Tensor]:
     return pack(inside, ~revealed.gather(-1, inside))
 
 
+def behind_end(tokens: Tensor, end_token_id: int) -> Tensor:
+    """(A, L) bool: the positions behind the first end token among `tokens` (A, L), masked ones being none."""
+    is_end = (tokens == end_token_id).long()
+    return is_end.cumsum(-1) > is_end
+
+
 def opened(decoding: Decoding, position: Tensor, is_masked: Tensor) -> tuple[Tensor, Tensor]:
     """The candidates with `opening=first_token`: alone the block's first position while that is masked."""
     opens = position[:, :1] % decoding.block_length == 0  # ascending: the first candidate is the block's first

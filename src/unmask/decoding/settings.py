@@ -44,6 +44,9 @@ class Decoding(BaseModel):
     """Categorical draws only among this many most likely tokens."""
     top_p: float | None = Field(None, gt=0, le=1)
     """Categorical draws only among the most likely tokens that together reach this probability."""
+    stop_at_end: bool = False
+    """A response ends at its first end token: positions behind it that are still masked are never sampled, and nobody
+    trains on them or counts them. They stay masked for the model and hold end tokens in the finished response."""
     guidance: float = Field(0.0, ge=0)
     """Classifier-free guidance w: logits u + (w + 1) · (c − u), u with the prompt masked out; 0 = off, else
     twice the rows."""

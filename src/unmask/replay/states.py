@@ -43,6 +43,21 @@ class States:
         """N, the scored tokens."""
         return self.state.shape[0]
 
+    def select(self, kept: Tensor) -> "States":
+        """Only the states where `kept` (S,) bool is true, with their tokens, those where `kept[state]` is."""
+        token = kept[self.state]
+        return States(
+            response=self.response[kept],
+            visible=self.visible[kept],
+            prompt_visible=None if self.prompt_visible is None else self.prompt_visible[kept],
+            state=(kept.cumsum(0) - 1)[self.state[token]],
+            row=self.row[token],
+            position=self.position[token],
+            source=self.source[token],
+            is_revealed=self.is_revealed[token],
+            asked=len(self.source[token].unique()),
+        )
+
 
 def reveal_states(rollout: Rollout, scored: Tensor) -> States:
     """Tokens in the very state in which the rollout revealed them; states in which none is scored are left out.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unmask.algorithms import ALGORITHMS, Experience, Plan, Prompts
-from unmask.decoding import Rollout, sample
+from unmask.decoding import Follow, Rollout, sample
 from unmask.errors import UnmaskError
 from unmask.evaluation import evaluate
 from unmask.models import Denoiser, without_adapter
@@ -58,6 +58,7 @@ class PolicyActor:
         group: Tensor,
         given_ids: Tensor | None = None,
         is_given: Tensor | None = None,
+        follow: Follow | None = None,
     ) -> Rollout:
         with self._timed("rollout"):
             return sample(
@@ -70,6 +71,7 @@ class PolicyActor:
                 group=group,
                 given_ids=given_ids,
                 is_given=is_given,
+                follow=follow,
             )
 
     def reward(self, prompts: Prompts, rollout: Rollout) -> Tensor:
@@ -102,11 +104,17 @@ class PolicyActor:
     def total(self, value: float) -> float:
         return self.world.total(value)
 
+    def gather(self, rows: Tensor) -> tuple[Tensor, int]:
+        parts = [part for part in self.world.gather(rows.cpu()) if isinstance(part, Tensor)]
+        return torch.cat(parts).to(rows.device), sum(map(len, parts[: self.world.rank]))
+
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:
-        began = time.perf_counter()
+        """Add the time to `what`; answers are judged while others are sampled, and that is no sampling time."""
+        began, others = time.perf_counter(), sum(self.seconds.values())
         yield
-        self.seconds[what] += time.perf_counter() - began
+        inside = sum(self.seconds.values()) - others
+        self.seconds[what] += time.perf_counter() - began - inside
 
 
 class Trainer:
@@ -350,9 +358,17 @@ class Trainer:
             "groups/mixed": self.mean((highest > lowest).double()),
             "tokens/generated": generated,
             "tokens/generated_total": self.tokens_generated,
+            "tokens/saved": int(self.world.total(rollout.tokens_saved)),
             "rows/forwarded": self.world.total(rollout.row_forwards),
+            "rows/needed": self.world.total(rollout.rows_needed),
+            "rows/occupancy": self.occupancy(rollout),
             "entropy": self.mean(rollout.entropy[rollout.trainable].double()),
         }
+
+    def occupancy(self, rollout: Rollout) -> float:
+        """Share of the batches' places that had a row in them while rows were still to come; 1 when none ever were."""
+        places, filled = self.world.total(rollout.places), self.world.total(rollout.places_filled)
+        return filled / places if places else 1.0
 
     def mean(self, values: Tensor) -> float:
         """Mean over all elements on all workers; 0 when there are none."""
