@@ -32,13 +32,12 @@ from unmask.algorithms.algorithm import (
     sample_group,
     spread,
 )
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage, group_statistics, segment_credit
 from unmask.decoding import Decoding, Rollout
 from unmask.objectives import ClippedObjective, ObjectiveSettings
 from unmask.randomness import derive
 from unmask.replay import reveal_states
-
-Window = tuple[int, int]
 
 
 class ForkGRPOSettings(BaseModel):
@@ -119,6 +118,18 @@ class ForkGRPO:
         states = reveal_states(experience.rollout, (credit != 0).any(-1))
         objective = ClippedObjective(states, self.objective, credit[states.row, states.position])
         return [Plan(states, objective)] * updates
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        return self.settings.windows
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        tokens = (outcome.count * outcome.mixed * (decoding.length - outcome.start)).sum()
+        if self.settings.segment_weight:
+            # where the roots have no credit, the reference may still have that of its segments
+            ends = torch.nn.functional.pad(outcome.start[:, 1:], (0, 1), value=decoding.length)
+            tokens += ((1 - outcome.mixed[:, :1]) * outcome.changed * (ends - outcome.start)).sum()
+        return Replayed(tokens.item(), tokens.item())  # left to right every token has a state of its own
 
     def _branch(self, prompts: Prompts, actor: Actor, roots: Rollout, forks: "Forks") -> tuple[Rollout, Tensor]:
         """M continuations from every fork state, with what the reference had revealed by then copied and given."""

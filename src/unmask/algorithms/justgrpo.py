@@ -23,6 +23,7 @@ from unmask.algorithms.algorithm import (
     sample_group,
     spread,
 )
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding
 from unmask.objectives import ClippedObjective, ObjectiveSettings
@@ -47,6 +48,8 @@ class JustGRPOSettings(BaseModel):
 
 
 class JustGRPO:
+    windows: tuple[Window, ...] = ()
+
     def __init__(self, settings: JustGRPOSettings, objective: ObjectiveSettings) -> None:
         self.settings, self.objective = settings, objective
 
@@ -65,3 +68,6 @@ class JustGRPO:
         states = reveal_states(experience.rollout, (credit != 0).any(-1))
         objective = ClippedObjective(states, self.objective, credit[states.row, states.position])
         return [Plan(states, objective)] * updates
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        return Replayed.of(outcome.responses(), decoding.length, decoding.length)
