@@ -53,10 +53,8 @@ def test_error_falls_as_one_over_m_and_is_the_variance_of_the_values() -> None:
     assert found.slope == pytest.approx(-1, abs=0.05)
     # d = −.25, +.5 with mean .125: both are .375 away from it
     assert found.shared_error == 0.375**2
-    assert found.beats_shared_from == 4
 
 
 def test_equal_value_changes_leave_a_shared_advantage_nothing_to_miss() -> None:
     found = theorem(trees([1.0, 1], [1, 1], terminal=1.0), [2, 4], 3, reward_range=1.0, generator=generator())
     assert found == Theorem((EstimationError(2, 0.0, 0.25), EstimationError(4, 0.0, 0.125)), 0.0, None)
-    assert found.beats_shared_from is None

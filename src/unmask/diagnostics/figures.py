@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from unmask.diagnostics.diagnose import CONTINUATIONS, Diagnosis
+from unmask.diagnostics.diagnosis import CONTINUATIONS, Diagnosis
 from unmask.diagnostics.tokens import BINS
 from unmask.drawing import save_svg
 
@@ -66,6 +66,7 @@ def draw_tokens(diagnosis: Diagnosis, file: Path) -> None:
     low, high = [band.low for band in tokens.bands], [band.high for band in tokens.bands]
     along.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0, label="middle half")
     along.set(xlabel="reveal step", ylabel="probability at reveal", ylim=(0, 1.02))
+    along.xaxis.get_major_locator().set_params(integer=True)
     along.legend(loc="lower right")
 
     figure.tight_layout()

@@ -81,11 +81,6 @@ class Theorem:
     slope: float | None
     """Of log error over log M, by least squares; the theorem's 1/M is −1. None = the error is zero."""
 
-    @property
-    def beats_shared_from(self) -> int | None:
-        """The smallest M tried whose error is below the shared advantage's; none = no M tried is large enough."""
-        return min((found.size for found in self.errors if found.error < self.shared_error), default=None)
-
 
 def theorem(
     trees: ForkTrees, sizes: Sequence[int], repeats: int, reward_range: float, generator: torch.Generator

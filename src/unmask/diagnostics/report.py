@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from unmask.diagnostics.diagnose import CONTINUATIONS, STABILITY_REPEATS, Diagnosis
+from unmask.diagnostics.diagnosis import CONTINUATIONS, STABILITY_REPEATS, Diagnosis
 from unmask.diagnostics.figures import draw_credit, draw_tokens
 from unmask.diagnostics.mismatch import Share
 from unmask.diagnostics.tokens import LEAST_COUNT
@@ -28,15 +28,19 @@ class ReportTable:
 
 def tables(diagnosis: Diagnosis) -> tuple[ReportTable, ...]:
     """All answers, with the papers' numbers beside them."""
-    found, tokens, theorem = diagnosis.mismatch, diagnosis.tokens, diagnosis.theorem
+    found, calm = diagnosis.mismatch, diagnosis.held_out_mismatch
+    tokens, theorem = diagnosis.tokens, diagnosis.theorem
     credit = ReportTable(
         "One advantage for a whole response (ForkGRPO, figure 3)",
-        ("measure", "share", "count", "paper"),
-        (
-            ("segments with ΔV > 0 in failed references", *_share(found.helpful_in_failed), "8 to 38 %"),
-            ("segments with ΔV < 0 in successful references", *_share(found.harmful_in_succeeded), "1 to 5 %"),
-            ("references with some ΔV ≠ 0, of those with advantage 0", *_share(found.silent), "3 to 17 %"),
-            ("the same, of all references", *_share(found.silent_of_all), "—"),
+        ("measure", f"M = {diagnosis.settings.group_size}", f"M = {CONTINUATIONS}, held out", "paper"),
+        tuple(
+            (name, _share(share), _share(calmer), paper)
+            for name, share, calmer, paper in (
+                ("ΔV > 0 in failed references", found.helpful_in_failed, calm.helpful_in_failed, "8 to 38 %"),
+                ("ΔV < 0 in successful ones", found.harmful_in_succeeded, calm.harmful_in_succeeded, "1 to 5 %"),
+                ("some ΔV ≠ 0 at advantage 0", found.silent, calm.silent, "3 to 17 %"),
+                ("the same, of all references", found.silent_of_all, calm.silent_of_all, "—"),
+            )
         ),
     )
     stable = ReportTable(
@@ -54,7 +58,7 @@ def tables(diagnosis: Diagnosis) -> tuple[ReportTable, ...]:
         ),
     )
     simulated = ReportTable(
-        "Mean squared error of ΔV_j by simulation (ForkGRPO, theorem 1)",
+        f"Mean squared error of ΔV_j by simulation, slope {_number(theorem.slope)} in log M (ForkGRPO, theorem 1: −1)",
         ("M", "error", "bound 2ν²/M", "best shared advantage", "segments win"),
         tuple(
             (
@@ -148,8 +152,8 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _share(share: Share) -> tuple[str, str]:
-    return _percent(share.value), f"{share.count:,} of {share.total:,}"
+def _share(share: Share) -> str:
+    return f"{_percent(share.value)} ({share.count:,} of {share.total:,})"
 
 
 def _percent(value: float | None) -> str:

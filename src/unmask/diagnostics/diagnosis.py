@@ -47,6 +47,9 @@ class Diagnosis:
     """Share of root responses with full reward."""
     tokens_generated: int
     mismatch: Mismatch
+    """By groups of the settings' size: what training sees, with its noise."""
+    held_out_mismatch: Mismatch
+    """By `CONTINUATIONS`, on the held-out prompts: with less noise."""
     stability: tuple[Stability, ...]
     theorem: Theorem
     tokens: TokenAnalysis
@@ -157,6 +160,7 @@ def diagnose(
         accuracy=(few.reward[:, 0] >= task.reward_max).double().mean().item(),
         tokens_generated=sum(rollout.tokens_generated for rollout in rollouts + more),
         mismatch=mismatch(few, task.reward_max),
+        held_out_mismatch=mismatch(many, task.reward_max),
         stability=stability(many, STABILITY_SIZES, STABILITY_REPEATS, stream(seed, "diagnosis", "stability")),
         theorem=theorem(many, THEOREM_SIZES, THEOREM_REPEATS, reward_range, stream(seed, "diagnosis", "theorem")),
         tokens=tokens,
