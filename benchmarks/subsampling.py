@@ -59,7 +59,8 @@ class SudokuActor:
     def reward(self, prompts: Prompts, rollout: Rollout) -> Tensor:
         texts = response_text(self.tokenizer, rollout.response_ids)
         examples = [prompts.examples[index] for index in rollout.prompt.tolist()]
-        return torch.tensor(self.task.rewards(examples, texts)).to(rollout.logprob)
+        rewards = [judgement.reward for judgement in self.task.judge_all(examples, texts)]
+        return torch.tensor(rewards).to(rollout.logprob)
 
     def total(self, value: float) -> float:
         return value

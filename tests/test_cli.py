@@ -27,7 +27,8 @@ def test_help_and_errors_start_without_torch() -> None:
 
 def test_the_module_is_the_same_command() -> None:
     done = subprocess.run([sys.executable, "-m", "unmask", "--help"], capture_output=True, text=True, check=True)
-    assert all(command in done.stdout for command in ("train", "compare", "sft", "eval", "sample", "score", "recipes"))
+    commands = ("train", "compare", "sft", "eval", "sample", "score", "diagnose", "doctor", "recipes")
+    assert all(command in done.stdout for command in commands)
 
 
 def test_recipes_are_listed_one_a_line(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
@@ -61,6 +62,19 @@ def test_recipes_are_listed_one_a_line(monkeypatch: MonkeyPatch, capsys: Capture
         (["eval", "tiny", "--task", "sudoku", "--output", "nowhere/x"], "name a file in a folder that exists"),
         (["eval", "tiny", "--task", "sudoku:"], "write module:Class"),
         (["eval", "tiny", "--task", "unmask.nothing:X"], "there is no module unmask.nothing"),
+        (["diagnose", "tiny", "--task", "sudok"], "task sudok: unknown; did you mean sudoku?"),
+        (["diagnose", "tiny", "--task", "sudoku", "--temperature", "0"], "use a temperature above 0"),
+        (
+            ["diagnose", "tiny", "--task", "sudoku", "--windows", "1-4,5-16"],
+            "windows end at step 16, but a response of 16 tokens has steps 0..15",
+        ),
+        (["diagnose", "tiny", "--task", "sudoku", "--windows", "5-8,1-4"], "after the one before"),
+        (["diagnose", "tiny", "--task", "sudoku", "--windows", "4"], "write first-last steps"),
+        (["diagnose", "tiny", "--task", "sudoku", "--gen-length", "4"], "too short for the paper's windows"),
+        (["diagnose", "tiny", "--task", "sudoku", "--prompts", "2000"], "the task has 1024; use fewer"),
+        (["diagnose", "tiny", "--task", "sudoku", "--prompts", "0"], "--prompts"),
+        (["diagnose", "tiny", "--task", "sudoku", "--group", "1"], "--group"),
+        (["diagnose", "tiny", "--task", "sudoku", "--output", "/proc/x"], "--output /proc/x: cannot be written"),
         (["train", "tiny/forkgrpo", "task={name: 'unmask.tasks:Task'}"], "Task does not define"),
         (["score", "nowhere.jsonl", "--task", "math"], "nowhere.jsonl: cannot be read"),
         (["score"], "Missing argument 'FILE.jsonl'"),
@@ -120,6 +134,42 @@ def test_training_then_evaluating_its_checkpoint(
     assert len(rows) == 8 and rows[0].keys() >= {"puzzle", "response", "reward"}
     accuracy = sum(row["reward"] for row in rows) / 8
     assert f"{accuracy:.4f}" in capsys.readouterr().out
+
+
+DIAGNOSE = ["diagnose", "tiny", "--task", "sudoku", "--prompts", "5", "--held-out", "2", "--output", "found"]
+
+
+def test_a_diagnosis_is_shown_and_written_and_repeats(
+    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, *DIAGNOSE) == 0
+    out = capsys.readouterr().out
+    assert "ΔV > 0 in failed references" in out and "forks in [2,3] [4,5] [6,7]" in out.replace("\n", " ")
+    assert [path.name for path in tmp_path.iterdir()] == ["found"]
+    files = sorted(path.name for path in (tmp_path / "found").iterdir())
+    assert files == ["credit.svg", "diagnosis.json", "diagnosis.md", "tokens.svg"]
+    picture = (tmp_path / "found" / "credit.svg").read_bytes()
+    found = json.loads((tmp_path / "found" / "diagnosis.json").read_text())
+    # 5 prompts with groups of 8 and 2 with groups of 32, at the roots and at forks within [2,3], [4,5] and [6,7]
+    assert (16 + 13 + 11 + 9) * 104 <= found["tokens_generated"] <= (16 + 14 + 12 + 10) * 104
+    assert found["tokens"]["count"] == 5 * 8 * 16 and found["states"] == 2 * 4
+    assert [row["size"] for row in found["stability"]] == [2, 4, 8, 16]
+
+    monkeypatch.setattr("unmask.diagnostics.diagnosis.ROWS", 16)  # sampled in other batches
+    assert run(monkeypatch, *DIAGNOSE) == 0
+    again = json.loads((tmp_path / "found" / "diagnosis.json").read_text())
+    assert found.pop("tokens")["histogram"] == again.pop("tokens")["histogram"]  # probabilities differ by rounding
+    assert found == again and picture == (tmp_path / "found" / "credit.svg").read_bytes()
+
+
+def test_an_interrupted_diagnosis_leaves_nothing(
+    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("unmask.diagnostics.report.draw_tokens", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert run(monkeypatch, *DIAGNOSE) == 130
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("order", ["left_to_right", "static", "dynamic"])

@@ -17,6 +17,9 @@ FLOORS = [
     "algorithms",
     "evaluation",
     "training",
+    "drawing",
+    "diagnostics",
+    "cost",
 ]
 """From the ground up; a package may import those before it."""
 

@@ -1,6 +1,7 @@
 """The `unmask` command. Heavy imports wait until a command needs them."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -152,6 +153,80 @@ def evaluate_model(
     evaluation_report(model, task, decoding, result, output)
 
 
+@app.command("diagnose")
+def diagnose_model(
+    model: Annotated[str, typer.Argument(help="Hub name, folder, checkpoint, or `tiny`.")],
+    task: Annotated[str, typer.Option(help="Task to answer: a name, or module:Class for one of your own.")],
+    prompts: Annotated[int, typer.Option(min=1, help="Examples that fork trees are sampled for.")] = 64,
+    group: Annotated[int, typer.Option(min=2, help="Responses to a prompt, and continuations of each fork.")] = 8,
+    held_out: Annotated[
+        int, typer.Option(min=1, help="Further examples, whose states get 32 continuations each.")
+    ] = 16,
+    windows: Annotated[
+        str | None,
+        typer.Option(help="Reveal steps to look for forks in, e.g. 1-4,5-8,9-12; the paper's, scaled, when left out."),
+    ] = None,
+    gen_length: Length = None,
+    steps: Steps = None,
+    block: Block = None,
+    order: Order = "left_to_right",
+    threshold: Threshold = None,
+    temperature: Temperature = 1.0,
+    measure: Measure = None,
+    sampler: Sampler = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    cache: Cache = None,
+    horizon: Horizon = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the report here: Markdown, JSON and pictures.")
+    ] = None,
+) -> None:
+    """The papers' diagnostics: what response-level credit misses, how stable values are, how sure tokens are."""
+    from contextlib import nullcontext
+
+    from unmask.console import DiagnosisView
+    from unmask.diagnostics import check, check_sampling, diagnose, paper_windows, report_folder, write_report
+
+    given = None if windows is None else _windows(windows)
+    examples = prompts + held_out
+    options = {
+        "order": order,
+        "steps": steps,
+        "threshold": threshold,
+        "temperature": temperature,
+        "measure": measure,
+        "sampler": sampler,
+        "top_k": top_k,
+        "top_p": top_p,
+        "cache": cache,
+        "horizon": horizon,
+    }
+
+    denoiser, tokenizer, chosen, decoding = _prepared(
+        model, task, gen_length, block, options, lambda chosen, decoding: check_sampling(decoding, chosen, examples)
+    )
+    settings = _fork_settings(group, paper_windows(decoding.length) if given is None else given)
+    check(settings, decoding, chosen, examples)
+    with _interruptible(), nullcontext() if output is None else report_folder(output) as folder:
+        with DiagnosisView(f"{model} on {task}", examples) as view:
+            result = diagnose(
+                denoiser,
+                tokenizer,
+                chosen,
+                settings,
+                decoding,
+                prompts=prompts,
+                held_out=held_out,
+                seed=seed,
+                advance=view.advance,
+            )
+        if folder is not None:
+            write_report(result, folder, f"{model} on {task}", shlex.join(["unmask", *sys.argv[1:]]))
+    view.finish(result, output)
+
+
 @app.command()
 def sample(
     model: Annotated[str, typer.Argument(help="Hub name, folder, checkpoint, or `tiny`.")],
@@ -229,13 +304,24 @@ def doctor() -> None:
         print(f"{name:<14} {finding}")
 
 
-def _prepared(model: str, task: str, length: int | None, block: int | None, options: dict[str, Any]) -> Any:
-    """Denoiser, tokenizer, task and decoding of a command; cheap mistakes are found before the model is loaded."""
+def _prepared(
+    model: str,
+    task: str,
+    length: int | None,
+    block: int | None,
+    options: dict[str, Any],
+    check: Callable[[Any, Any], None] = lambda task, decoding: None,
+) -> Any:
+    """Denoiser, tokenizer, task and decoding of a command; cheap mistakes are found before the model is loaded.
+
+    Args:
+        check: told the task and a decoding that is right but for its length, which may depend on the model.
+    """
     from unmask.models import load
     from unmask.tasks import build_task
 
     chosen = build_task(task)
-    _decoding(length or chosen.response_length, block, options)
+    check(chosen, _decoding(length or chosen.response_length, block, options))
     denoiser, tokenizer = load(model)
     length = length or (256 if tokenizer.chat_template else chosen.response_length)
     return denoiser, tokenizer, chosen, _decoding(length, block, options)
@@ -258,6 +344,30 @@ def _decoding(length: int, block: int | None, options: dict[str, Any]) -> Any:
         return Decoding(length=length, block=block, **given)
     except ValidationError as error:
         raise UnmaskError(explain(error.errors()[0], Decoding)) from error
+
+
+def _windows(text: str) -> tuple[tuple[int, int], ...]:
+    """`1-4,5-8` as pairs."""
+    from unmask.errors import UnmaskError
+
+    try:
+        pairs = [part.split("-") for part in text.split(",")]
+        return tuple((int(first), int(last)) for first, last in pairs)
+    except ValueError:
+        raise UnmaskError(f"--windows {text}: write first-last steps with commas between, e.g. 1-4,5-8,9-12") from None
+
+
+def _fork_settings(group: int, windows: tuple[tuple[int, int], ...]) -> Any:
+    from pydantic import ValidationError
+
+    from unmask.algorithms import ForkGRPOSettings
+    from unmask.config import explain
+    from unmask.errors import UnmaskError
+
+    try:
+        return ForkGRPOSettings(group_size=group, windows=windows)
+    except ValidationError as error:
+        raise UnmaskError(explain(error.errors()[0], ForkGRPOSettings)) from error
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from rich.text import Text
 from unmask.comparison import ComparedRun, Comparison
 from unmask.comparison.result import HEADER, table
 from unmask.decoding import Decoding, Rollout, decode
+from unmask.diagnostics import Diagnosis, describe, tables
 from unmask.evaluation import Evaluation, Scores
 from unmask.models import Denoiser, render_prompt
 from unmask.randomness import stream
@@ -114,6 +115,39 @@ class ComparisonView:
         console.print(
             Text(f"comparison in {comparison.folder}: comparison.md, comparison.json, curves.csv, curves.svg")
         )
+
+
+class DiagnosisView:
+    """A progress bar over prompts, and the tables at the end."""
+
+    def __init__(self, title: str, prompts: int) -> None:
+        self.progress = _progress()
+        self.bar = self.progress.add_task(escape(title), total=prompts, status="prompts")
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def advance(self, prompts: int) -> None:
+        """Move the bar on."""
+        self.progress.advance(self.bar, prompts)
+
+    def finish(self, diagnosis: Diagnosis, output: Path | None) -> None:
+        """The tables, and where the report is."""
+        console.print(Text(describe(diagnosis)))
+        for answer in tables(diagnosis):
+            console.print(Text(answer.title, style="bold"))
+            shown = Table(*answer.header, box=SIMPLE, show_edge=False, pad_edge=False)
+            for row in answer.rows:
+                shown.add_row(*map(Text, row))
+            console.print(shown)
+        if output is not None:
+            console.print(Text(f"report in {output}: diagnosis.md, diagnosis.json, credit.svg, tokens.svg"))
 
 
 def _progress() -> Progress:

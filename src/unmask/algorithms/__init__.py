@@ -21,6 +21,7 @@ from unmask.algorithms.rldf import RLDF, RLDFSettings
 from unmask.algorithms.spg import SPG, SPGSettings
 from unmask.algorithms.tracerl import TraceRL, TraceRLSettings
 from unmask.algorithms.wd1 import WD1, WD1Settings
+from unmask.algorithms.work import Outcome, Replayed
 from unmask.objectives import ObjectiveSettings
 
 ALGORITHMS: dict[str, Callable[[Any, ObjectiveSettings], Algorithm]] = {
@@ -69,9 +70,11 @@ __all__ = [
     "ForkGRPOSettings",
     "JustGRPO",
     "JustGRPOSettings",
+    "Outcome",
     "Plan",
     "Prompts",
     "RLDFSettings",
+    "Replayed",
     "SPGSettings",
     "TraceRL",
     "TraceRLSettings",

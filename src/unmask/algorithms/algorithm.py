@@ -6,6 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.decoding import Decoding, Follow, Rollout
 from unmask.objectives import Objective, ObjectiveSettings
 from unmask.randomness import derive
@@ -105,6 +106,15 @@ class Algorithm(Protocol):
 
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
         """What each of `updates` optimizer updates on this experience replays; one plan may serve several."""
+        ...
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """Reveal steps, first and last, between which each further group of responses begins; () = roots alone."""
+        ...
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        """How much each update replays; at most, where random draws or end tokens can make it less."""
         ...
 
 

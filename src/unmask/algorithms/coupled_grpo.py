@@ -28,6 +28,7 @@ from unmask.algorithms.algorithm import (
     sample_group,
     until_end,
 )
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import leave_one_out_advantage
 from unmask.decoding import Decoding
 from unmask.objectives import ClippedObjective, ObjectiveSettings
@@ -63,6 +64,8 @@ class CoupledGRPOSettings(BaseModel):
 
 
 class CoupledGRPO:
+    windows: tuple[Window, ...] = ()
+
     def __init__(self, settings: CoupledGRPOSettings, objective: ObjectiveSettings) -> None:
         self.settings, self.objective = settings, objective
 
@@ -76,6 +79,9 @@ class CoupledGRPO:
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
         keys = masking_keys(experience.key.to(experience.credit.device), updates)  # (B, updates)
         return [self.plan(experience, actor, *self.draw(key, experience.advantage.shape[1])) for key in keys.unbind(-1)]
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        return Replayed.of(outcome.responses(only_mixed=not self.objective.kl_weight), 3, 2 * decoding.length)
 
     def draw(self, key: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Random subsets (B, L) bool and the ratios (B,) they were drawn with, by mask keys (B,)."""

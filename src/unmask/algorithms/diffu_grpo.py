@@ -26,6 +26,7 @@ from unmask.algorithms.algorithm import (
     sample_group,
     until_end,
 )
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import centered_advantage
 from unmask.decoding import Decoding, Rollout
 from unmask.objectives import ClippedObjective, ObjectiveSettings
@@ -50,6 +51,8 @@ class DiffuGRPOSettings(BaseModel):
 
 
 class DiffuGRPO:
+    windows: tuple[Window, ...] = ()
+
     def __init__(self, settings: DiffuGRPOSettings, objective: ObjectiveSettings) -> None:
         self.settings, self.objective = settings, objective
 
@@ -66,6 +69,9 @@ class DiffuGRPO:
         tokens = actor.total(int(scored.sum()))
         visible = draw_visible_prompts(experience, self.settings.prompt_mask_probability, updates)
         return [self.plan(experience, scored, tokens, prompt_visible) for prompt_visible in visible]
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        return Replayed.of(outcome.responses(only_mixed=not self.objective.kl_weight), 1, decoding.length)
 
     def plan(self, experience: Experience, scored: Tensor, tokens: float, prompt_visible: Tensor) -> Plan:
         """One update, in given states.

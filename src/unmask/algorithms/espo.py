@@ -31,6 +31,7 @@ from unmask.algorithms.algorithm import (
     sample_group,
     spread,
 )
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import leave_one_out_advantage
 from unmask.decoding import Decoding
 from unmask.objectives import ClippedObjective, ObjectiveSettings
@@ -58,6 +59,8 @@ class ESPOSettings(BaseModel):
 
 
 class ESPO:
+    windows: tuple[Window, ...] = ()
+
     def __init__(self, settings: ESPOSettings, objective: ObjectiveSettings) -> None:
         self.settings, self.objective = settings, objective
 
@@ -71,6 +74,10 @@ class ESPO:
         keys = masking_keys(experience.key.to(experience.credit.device), updates * self.settings.draws)
         length = experience.advantage.shape[1]
         return [self.plan(experience, actor, self.draw(key, length)) for key in keys.chunk(updates, dim=-1)]
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        draws, responses = self.settings.draws, outcome.responses(only_mixed=not self.objective.kl_weight)
+        return Replayed.of(responses, 2 * draws, draws * decoding.length)
 
     def draw(self, key: Tensor, length: int) -> Tensor:
         """Random subsets (B, D, L) bool by mask keys (B, D)."""

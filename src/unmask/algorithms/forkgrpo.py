@@ -36,12 +36,11 @@ from unmask.algorithms.algorithm import (
 )
 from unmask.algorithms.explore import Groups, sample_groups
 from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_responses
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage, group_statistics, segment_credit
 from unmask.decoding import Decoding
 from unmask.objectives import ObjectiveSettings
 from unmask.replay import StateDraw
-
-Window = tuple[int, int]
 
 
 class ForkGRPOSettings(BaseModel):
@@ -129,6 +128,18 @@ class ForkGRPO:
             state_draw=settings.state_draw,
         )
         return [plan] * updates
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        return self.settings.windows
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        tokens = (outcome.count * outcome.mixed * (decoding.length - outcome.start)).sum()
+        if self.settings.segment_weight:
+            # where the roots have no credit, the reference may still have that of its segments
+            ends = torch.nn.functional.pad(outcome.start[:, 1:], (0, 1), value=decoding.length)
+            tokens += ((1 - outcome.mixed[:, :1]) * outcome.changed * (ends - outcome.start)).sum()
+        return Replayed(tokens.item(), tokens.item())  # left to right every token has a state of its own
 
     def _credit(self, groups: Groups, actor: Actor) -> Experience:
         rollout, reward, reference = groups.rollout, groups.reward, groups.reference

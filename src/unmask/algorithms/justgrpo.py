@@ -24,6 +24,7 @@ from unmask.algorithms.algorithm import (
 )
 from unmask.algorithms.explore import sample_groups
 from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_responses
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding
 from unmask.objectives import ObjectiveSettings
@@ -61,6 +62,8 @@ class JustGRPOSettings(BaseModel):
 
 
 class JustGRPO:
+    windows: tuple[Window, ...] = ()
+
     def __init__(self, settings: JustGRPOSettings, objective: ObjectiveSettings) -> None:
         self.settings, self.objective = settings, objective
 
@@ -88,3 +91,6 @@ class JustGRPO:
             state_draw=settings.state_draw,
         )
         return [plan] * updates
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        return Replayed.of(outcome.responses(), decoding.length, decoding.length)

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from unmask.algorithms.algorithm import Actor, Experience, Plan, Prompts, check_varied, sample_group, spread
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import floored_advantage, group_statistics
 from unmask.decoding import Decoding, Rollout
 from unmask.objectives import ObjectiveSettings, clipped, clipped_surrogate, kl_estimate, truncated_importance
@@ -63,6 +64,8 @@ class RLDFSettings(BaseModel):
 
 
 class RLDF:
+    windows: tuple[Window, ...] = ()
+
     def __init__(self, settings: RLDFSettings, objective: ObjectiveSettings) -> None:
         self.settings, self.objective = settings, objective
 
@@ -92,6 +95,11 @@ class RLDF:
             experience, response, ~masked, scored, at_step, rank, weight, updates=updates, total=actor.total
         )
         return [plan] * updates
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        steps = min(self.settings.steps, decoding.most_steps)
+        tokens = steps * decoding.length if self.settings.target == "clean_state" else decoding.length
+        return Replayed.of(outcome.responses(), steps, tokens)
 
     def plan(
         self,

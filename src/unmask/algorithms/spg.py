@@ -34,6 +34,7 @@ from unmask.algorithms.algorithm import (
     sample_group,
     until_end,
 )
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import centered_advantage
 from unmask.decoding import Decoding
 from unmask.objectives import ObjectiveSettings
@@ -82,6 +83,8 @@ class SPGSettings(BaseModel):
 
 
 class SPG:
+    windows: tuple[Window, ...] = ()
+
     def __init__(self, settings: SPGSettings, objective: ObjectiveSettings) -> None:
         self.settings = settings
 
@@ -102,6 +105,9 @@ class SPG:
             self.plan(experience, scored, *self.masks(experience, scored, key))
             for key in keys.split(self.settings.draws, dim=1)
         ]
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        return Replayed.of(outcome.responses(), self.settings.draws, self.settings.draws * decoding.length)
 
     def masks(self, experience: Experience, scored: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """T masks of each response, and of its prompt.

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from unmask.algorithms.algorithm import Actor, Experience, Plan, Prompts, check_varied, sample_group, spread
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import floored_advantage
 from unmask.decoding import Decoding, Rollout
 from unmask.objectives import ClippedObjective, ObjectiveSettings
@@ -42,6 +43,8 @@ class TraceRLSettings(BaseModel):
 
 
 class TraceRL:
+    windows: tuple[Window, ...] = ()
+
     def __init__(self, settings: TraceRLSettings, objective: ObjectiveSettings) -> None:
         self.settings, self.objective = settings, objective
 
@@ -53,6 +56,10 @@ class TraceRL:
 
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
         return [self.plan(experience, actor, *self.slices(experience.rollout, actor.end_token_id))] * updates
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        responses = outcome.responses(only_mixed=not self.objective.kl_weight)
+        return Replayed.of(responses, -(-decoding.most_steps // self.settings.shrink), decoding.length)
 
     def slices(self, rollout: Rollout, end_token_id: int) -> tuple[Tensor, Tensor, Tensor]:
         """The states of all slices in which a token is trained on, response by response.

@@ -28,6 +28,7 @@ from unmask.algorithms.algorithm import (
     until_end,
 )
 from unmask.algorithms.diffu_grpo import draw_visible_prompts, fully_masked_states
+from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import centered_advantage
 from unmask.decoding import Decoding
 from unmask.objectives import ObjectiveSettings, ReinforceObjective
@@ -54,6 +55,8 @@ class WD1Settings(BaseModel):
 
 
 class WD1:
+    windows: tuple[Window, ...] = ()
+
     def __init__(self, settings: WD1Settings, objective: ObjectiveSettings) -> None:
         self.settings, self.objective = settings, objective
 
@@ -76,6 +79,10 @@ class WD1:
         scored = until_end(experience.rollout, actor.end_token_id)
         visible = draw_visible_prompts(experience, self.settings.prompt_mask_probability, updates)
         return [self.plan(experience, scored, prompt_visible) for prompt_visible in visible]
+
+    def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
+        # the softmax over all responses leaves credit also where a group's rewards are equal
+        return Replayed.of(outcome.responses(only_mixed=False), 1, decoding.length)
 
     def plan(self, experience: Experience, scored: Tensor, prompt_visible: Tensor) -> Plan:
         """One update, in given states.

@@ -2,11 +2,11 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
-from unmask.training.metrics import MetricsFile, replace_text
+from unmask.drawing import save_svg
+from unmask.training.metrics import MetricsFile
 
 
 class Point(NamedTuple):
@@ -61,7 +61,6 @@ def draw(curves: Mapping[str, Sequence[Curve]], file: Path, *, title: str) -> No
     Args:
         curves: label → the curves of its runs, at least one.
     """
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4))
@@ -77,7 +76,4 @@ def draw(curves: Mapping[str, Sequence[Curve]], file: Path, *, title: str) -> No
     if curves:
         axes.legend()
     figure.tight_layout()
-    text = StringIO()
-    with rc_context({"svg.hashsalt": "unmask"}):  # the same curves give the same file
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    replace_text(file, text.getvalue())
+    save_svg(figure, file)

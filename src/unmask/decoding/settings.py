@@ -113,6 +113,11 @@ class Decoding(BaseModel):
         return 1 if self.order == "left_to_right" else self.block or self.length
 
     @property
+    def most_steps(self) -> int:
+        """Most steps that reveal anything: one token each, unless the static or random order has fewer."""
+        return min(self.length, self.steps or self.length)
+
+    @property
     def steps_per_block(self) -> int:
         """Steps of the static and random order in each block."""
         return (self.steps or self.length) // (self.length // self.block_length)

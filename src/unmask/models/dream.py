@@ -53,6 +53,11 @@ class DreamConfig(PretrainedConfig):
     sliding_window: int | None = None
     use_cache: bool = False
 
+    @property
+    def width(self) -> int:
+        """Rows of embedding and head (V in `logits`)."""
+        return self.vocab_size
+
 
 SUPPORTED: dict[str, Sequence[Any]] = {
     "hidden_act": ["silu"],

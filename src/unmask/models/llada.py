@@ -96,6 +96,11 @@ class LLaDAConfig(PretrainedConfig):
         """Rows of embedding and head (V in `logits`)."""
         return self.embedding_size or self.vocab_size
 
+    @property
+    def intermediate_size(self) -> int:
+        """Width inside the gated MLP."""
+        return self.mlp_hidden_size or self.mlp_ratio * self.d_model
+
 
 SUPPORTED: dict[str, Sequence[Any]] = {
     "block_type": ["llama"],
@@ -122,7 +127,7 @@ class LLaDABlock(Block):
         d = config.d_model
         self.head_dim = d // config.n_heads
         kv = self.head_dim * config.num_key_value_heads
-        inner = config.mlp_hidden_size or config.mlp_ratio * d
+        inner = config.intermediate_size
         bias, qkv_bias = config.include_bias, config.include_bias or config.include_qkv_bias
         self.attn_norm = nn.RMSNorm(d, eps=config.rms_norm_eps)
         self.q_proj = nn.Linear(d, d, bias=qkv_bias)

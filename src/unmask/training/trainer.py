@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unmask.algorithms import ALGORITHMS, Experience, Plan, Prompts
-from unmask.decoding import Follow, Rollout, sample
+from unmask.decoding import Decoding, Follow, Rollout, sample
 from unmask.errors import UnmaskError
 from unmask.evaluation import evaluate
 from unmask.models import Denoiser, without_adapter
@@ -42,7 +42,7 @@ class PolicyActor:
     model: Denoiser
     tokenizer: Any
     task: Task
-    recipe: Recipe
+    decoding: Decoding
     world: World
     seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "reward": 0.0})
     judged: int = 0
@@ -65,7 +65,7 @@ class PolicyActor:
                 self.model,
                 prompts.ids[prompt],
                 prompts.mask[prompt],
-                self.recipe.decoding,
+                self.decoding,
                 key,
                 prompt=prompt,
                 group=group,
@@ -215,7 +215,7 @@ class Trainer:
     def update(self) -> None:
         """One step: *sample, judge, credit, replay, step, log*."""
         began = time.perf_counter()
-        actor = PolicyActor(self.model, self.tokenizer, self.task, self.recipe, self.world)
+        actor = PolicyActor(self.model, self.tokenizer, self.task, self.recipe.decoding, self.world)
         prompts = self.prompts(self.step + 1)
         experience = self.algorithm.collect(prompts, actor)
         # from here the step is finished whatever comes, so that the weights always belong to a whole one

@@ -1,0 +1,95 @@
+"""What an update costs in tokens and states, told from how its rewards came out or from what is expected of them.
+
+Counts only, no time and no model; `unmask.cost` makes arithmetic operations of them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unmask.credit import group_statistics
+from unmask.decoding import Rollout
+
+Window = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an update of n prompts came out, in groups j = 0..K of each: 0 holds the roots, the others branch off.
+
+    Numbers of one update are whole; expected ones need not be: a share stands for a chance.
+    """
+
+    count: Tensor
+    """(n, K+1) float64: responses in the group; 0 where there is none."""
+    start: Tensor
+    """(n, K+1) float64: tokens that are given when the group begins, 0..L; L where there is none."""
+    mixed: Tensor
+    """(n, K+1) float64: 1 where the group's rewards vary."""
+    changed: Tensor
+    """(n, K+1) float64: 1 where the value changes from the group's start to the next one's, or to the end."""
+
+    @staticmethod
+    def read(rollout: Rollout, reward: Tensor) -> "Outcome":
+        """The outcome of rollouts (B rows) whose groups are numbered by prompt, and their rewards (B,).
+
+        The first response of a prompt is the reference that others branch off.
+        """
+        length = rollout.response_ids.shape[1]
+        statistics = group_statistics(reward.double().cpu(), rollout.group.cpu())
+        first = first_of_each(rollout.group.cpu())  # (G,) a row of each group
+        prompt, given = rollout.prompt.cpu()[first], (~rollout.trainable.cpu()).sum(-1)[first]
+        place = torch.arange(len(first)) - first_of_each(prompt)[prompt]  # (G,) a group's number in its prompt
+        zeros = torch.zeros(int(prompt.max()) + 1, int(place.max()) + 1, dtype=torch.float64)
+        count, mixed = zeros.clone(), zeros.clone()
+        start = torch.full_like(zeros, length)
+        terminal = reward.double().cpu()[first_of_each(rollout.prompt.cpu())]
+        value = terminal.unsqueeze(-1).repeat(1, zeros.shape[1] + 1)  # V_0 .. V_{K+1}
+        count[prompt, place] = statistics.count
+        start[prompt, place] = given.double()
+        mixed[prompt, place] = statistics.is_mixed.double()
+        value[prompt, place] = statistics.mean
+        return Outcome(count, start, mixed, (value.diff(dim=-1) != 0).double())
+
+    @staticmethod
+    def expected(prompts: int, count: int, start: list[float], mixed: float, changed: float = 1.0) -> "Outcome":
+        """The same outcome for every prompt.
+
+        Args:
+            count: responses in each group.
+            start: tokens given at the start of each group, the first 0.
+            mixed: share of groups whose rewards vary, as `groups/mixed` logs it.
+            changed: share of segments along which the value changes.
+        """
+        starts = torch.tensor(start, dtype=torch.float64).expand(prompts, -1)
+        return Outcome(
+            torch.full_like(starts, count), starts, torch.full_like(starts, mixed), torch.full_like(starts, changed)
+        )
+
+    def tokens_generated(self, length: int) -> float:
+        """Σ_j M_j (L − a_j) over all prompts. Source: METHODS "ForkGRPO", explore; K = 0 for every other algorithm."""
+        return (self.count * (length - self.start)).sum().item()
+
+    def responses(self, only_mixed: bool = True) -> float:
+        """Responses of all groups, or of those whose rewards vary."""
+        return (self.count * (self.mixed if only_mixed else 1)).sum().item()
+
+
+def first_of_each(number: Tensor) -> Tensor:
+    """(G,) where each of the numbers 0..G−1 occurs first in (B,)."""
+    places = torch.arange(len(number), device=number.device)
+    return torch.full_like(places[: int(number.max()) + 1], len(number)).scatter_reduce(0, number, places, "amin")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What an optimizer update looks at again, as `states/replayed` and `tokens/replayed` log it."""
+
+    states: float
+    tokens: float
+
+    @staticmethod
+    def of(responses: float, states: float, tokens: float) -> "Replayed":
+        """So many states and tokens of each response."""
+        return Replayed(responses * states, responses * tokens)

@@ -1,0 +1,33 @@
+import torch
+
+from unmask.algorithms import ForkGRPO, ForkGRPOSettings, JustGRPO, JustGRPOSettings, Outcome
+from unmask.algorithms.work import Replayed
+from unmask.decoding import Decoding
+from unmask.objectives import ObjectiveSettings
+
+MIXED_BRANCH = Outcome(
+    count=torch.tensor([[4.0, 4, 4]]),
+    start=torch.tensor([[0.0, 3, 6]]),
+    mixed=torch.tensor([[0.0, 1, 0]]),
+    changed=torch.tensor([[1.0, 1, 0]]),
+)
+"""The roots agree, the first fork's continuations do not, the second's agree with the reference; L = 8."""
+
+
+def test_generated_tokens_are_the_formulas() -> None:
+    assert MIXED_BRANCH.tokens_generated(8) == 4 * 8 + 4 * (8 - 3) + 4 * (8 - 6)
+
+
+def test_forkgrpo_replays_mixed_groups_and_segments_of_a_reference_without_group_credit() -> None:
+    decoding = Decoding(length=8)
+    algorithm = ForkGRPO(ForkGRPOSettings(group_size=4, windows=((1, 3), (4, 6))), ObjectiveSettings())
+    # 4 continuations of 5 tokens; on the reference segments 0..2 and 3..5
+    assert algorithm.replayed(decoding, MIXED_BRANCH) == Replayed(4 * 5 + 3 + 3, 4 * 5 + 3 + 3)
+    unweighted = ForkGRPOSettings(group_size=4, windows=((1, 3), (4, 6)), segment_weight=0)
+    assert ForkGRPO(unweighted, ObjectiveSettings()).replayed(decoding, MIXED_BRANCH) == Replayed(20, 20)
+
+
+def test_justgrpo_replays_all_tokens_of_mixed_groups() -> None:
+    outcome = Outcome.expected(prompts=10, count=4, start=[0.0], mixed=0.5)
+    replayed = JustGRPO(JustGRPOSettings(group_size=4), ObjectiveSettings()).replayed(Decoding(length=8), outcome)
+    assert replayed == Replayed(10 * 0.5 * 4 * 8, 10 * 0.5 * 4 * 8)
