@@ -6,6 +6,8 @@ faster.
 
     replay        tiny model, its own vocabulary          target ≥ 2
     replay_8192   the same blocks, vocabulary 8,192       target ≥ 5
+    rldf          RLDF's states, vocabulary 32,768        target ≥ 2    (`rldf_replay.py`)
+    memory        the same, peak beside the model         target ≥ 4
     gradient*     largest difference of the gradients over the largest gradient, ≤ 1e-5
 """
 
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import torch
 from common import medians, report, tiny_model
+from rldf_replay import measurements
 from torch import Tensor
 
 from unmask.credit import group_advantage
@@ -85,12 +88,13 @@ def main() -> None:
         model = tiny_model(vocabulary)
         theirs, engine = (partial(run, model, rollout, advantage) for run in (published, ours))
         expected, found = gradient_of(model, theirs), gradient_of(model, engine)
-        seconds = medians(arguments.repeats if not suffix else 2, published=theirs, ours=engine)
+        seconds = medians(min(2, arguments.repeats) if suffix else arguments.repeats, published=theirs, ours=engine)
         model.zero_grad(set_to_none=True)
         result[f"replay{suffix}"] = seconds["published"] / seconds["ours"]
         result[f"gradient{suffix}"] = ((found - expected).abs().max() / expected.abs().max()).item()
         result[f"seconds_published{suffix}"] = seconds["published"]
         result[f"seconds_ours{suffix}"] = seconds["ours"]
+    result |= measurements(min(2, arguments.repeats))
     report(result, arguments.json)
 
 

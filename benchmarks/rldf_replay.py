@@ -1,17 +1,11 @@
-"""RLDF's replay: the engine against the structure of its published code, on the same states, in one process each.
+"""RLDF's replay for `replay.py`: the engine against the structure of its published code, on the same states.
 
 The published structure takes one step index after the other: the j-th state of every response in one batch, logits of
 the whole vocabulary at every position, prompt included, and one backward. The engine packs states freely, applies the
 head to masked positions alone and in chunks, and runs it backwards only for tokens that clipping kept. Vocabulary
-32,768, width 256, 4 layers. Ratios above 1 mean that the engine is better.
-
-    rldf        time                     target ≥ 2
-    memory      peak above the model     target ≥ 4
-    gradient    largest difference of the gradients over the largest gradient, ≤ 1e-4
-    utility     kept tokens over response tokens
+32,768, width 256, 4 layers.
 """
 
-import argparse
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -19,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from common import medians, report
+from common import medians
 from torch import Tensor
 
 from unmask.algorithms import RLDF, Experience, Plan, RLDFSettings
@@ -169,35 +163,23 @@ def measured_memory(name: str) -> int:
         return pool.submit(peak_memory, name).result()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
+def measurements(repeats: int) -> dict[str, float]:
+    """Ratios of time and of peak memory, published over ours, and what they are made of."""
     memory = {name: measured_memory(name) for name in ("published", "ours")}
     model, experience, plan = prepare()
     theirs, engine = (partial(run, model, experience, plan) for run in (published, ours))
     expected, found = gradient_of(model, theirs), gradient_of(model, engine)
-    seconds = medians(arguments.repeats, published=theirs, ours=engine)
+    seconds = medians(repeats, published=theirs, ours=engine)
     scores, _ = Replay(model, experience.rollout, temperature=1.0, batch_tokens=1024).accumulate(
         plan.states, plan.objective
     )
-    report(
-        {
-            "rldf": seconds["published"] / seconds["ours"],
-            "memory": memory["published"] / memory["ours"],
-            "gradient": ((found - expected).abs().max() / expected.abs().max()).item(),
-            "utility": plan.objective.measure(scores)["rldf/token_utility"].double().mean().item(),
-            "seconds_published": seconds["published"],
-            "seconds_ours": seconds["ours"],
-            "megabytes_published": memory["published"] / 2**20,
-            "megabytes_ours": memory["ours"] / 2**20,
-            "states": float(len(plan.states)),
-            "tokens": float(plan.states.tokens),
-        },
-        arguments.json,
-    )
-
-
-if __name__ == "__main__":
-    main()
+    return {
+        "rldf": seconds["published"] / seconds["ours"],
+        "memory": memory["published"] / memory["ours"],
+        "gradient_rldf": ((found - expected).abs().max() / expected.abs().max()).item(),
+        "utility_rldf": plan.objective.measure(scores)["rldf/token_utility"].double().mean().item(),
+        "seconds_published_rldf": seconds["published"],
+        "seconds_ours_rldf": seconds["ours"],
+        "megabytes_published_rldf": memory["published"] / 2**20,
+        "megabytes_ours_rldf": memory["ours"] / 2**20,
+    }
