@@ -183,9 +183,13 @@ def evaluate_models(
     page = markdown
     if page is None and output is not None and len(cells) > 1:
         page = output / "evaluation.md"
+    view.finish(results, output)
     if page is not None:
-        replace_text(page, evaluation.markdown(results))
-    view.finish(results, output, page)
+        try:
+            replace_text(page, evaluation.markdown(results))
+        except OSError as error:
+            raise UnmaskError(f"{page}: cannot be written: {error.strerror}") from error
+        view.say(f"tables in {page}")
 
 
 @app.command("diagnose")

@@ -207,8 +207,8 @@ class EvaluationView:
         status = f"accuracy {self.right / self.judged:.3f}" if self.judged else ""
         self.progress.update(self.bar, completed=self.judged, status=status)
 
-    def finish(self, results: Sequence[EvaluationResult], output: Path | None, page: Path | None) -> None:
-        """The tables, and where responses and the page are."""
+    def finish(self, results: Sequence[EvaluationResult], output: Path | None) -> None:
+        """The tables, and where responses are."""
         if len(results) > 1:
             for table in paper_tables(results):
                 console.print(Text(f"{table.setting}: accuracy in percent", style="bold"))
@@ -224,9 +224,11 @@ class EvaluationView:
         if unsure:
             console.print(f"{unsure} responses could not be judged surely and count as not right")
         if output is not None:
-            console.print(Text(f"responses in {output}"))
-        if page is not None:
-            console.print(Text(f"tables in {page}"))
+            self.say(f"responses in {output}")
+
+    def say(self, text: str) -> None:
+        """A line as it is."""
+        console.print(Text(text), soft_wrap=True)
 
 
 def _paper_table(table: PaperTable) -> Table:

@@ -18,5 +18,5 @@ def test_a_benchmark_is_its_task_on_the_published_set() -> None:
 
 
 def test_an_unknown_name_is_met_with_the_nearest() -> None:
-    with pytest.raises(UnmaskError, match="task humanevl: unknown; did you mean humaneval?"):
+    with pytest.raises(UnmaskError, match=r"task humanevl: unknown; did you mean humaneval\?"):
         evaluation_task("humanevl")

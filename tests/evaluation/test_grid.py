@@ -109,7 +109,8 @@ def test_samples_give_pass_at_k_on_the_page(
         (["--samples", "0"], "--samples"),
         (["--task", "sudoku"], "sudoku: named twice"),
         (["--setting", "rldf-dynamic", "--output", "out.jsonl"], "is one file for 3 evaluations; name a folder"),
-        (["--output", "nowhere/out.jsonl"], "in a folder that exists"),
+        (["--output", "nowhere/out.jsonl"], "name a file in a folder that exists"),
+        (["--output", "out.json"], "FILE.jsonl, or else a folder there"),
         (["--markdown", "nowhere/page.md"], "--markdown nowhere/page.md: name a file in a folder that exists"),
     ],
 )

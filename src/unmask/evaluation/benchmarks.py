@@ -3,7 +3,7 @@
 from unmask.errors import UnmaskError, nearest
 from unmask.tasks import TASKS, CodeSettings, Gsm8kSettings, MathSettings, Task, build_task
 
-BENCHMARKS = {
+BENCHMARKS: dict[str, MathSettings | Gsm8kSettings | CodeSettings] = {
     "math500": MathSettings(evaluation="HuggingFaceH4/MATH-500"),
     "gsm8k": Gsm8kSettings(evaluation="openai/gsm8k:main"),
     "amc23": MathSettings(evaluation="math-ai/amc23"),

@@ -1,6 +1,7 @@
 """Several models on several tasks in several settings: a plan, its evaluation, and the papers' tables of it."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -169,9 +170,12 @@ def fingerprint(folder: Path) -> str:
 
 
 def _check_output(output: Path) -> None:
-    is_file = output.suffix == ".jsonl"
-    if not output.absolute().parent.is_dir() or (output.is_dir() if is_file else output.is_file()):
-        raise UnmaskError(f"--output {output}: name a file .jsonl, or a folder, in a folder that exists")
+    parent, is_file = output.absolute().parent, output.suffix == ".jsonl"
+    taken = output.is_dir() if is_file else output.is_file()
+    if taken or not parent.is_dir() or output.suffix == ".json":
+        raise UnmaskError(f"--output {output}: name a file in a folder that exists, FILE.jsonl, or else a folder there")
+    if not os.access(output if output.exists() else parent, os.W_OK):
+        raise UnmaskError(f"--output {output}: cannot be written")
 
 
 @dataclass(frozen=True)
