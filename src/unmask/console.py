@@ -214,12 +214,15 @@ class EvaluationView:
                 console.print(Text(f"{table.setting}: accuracy in percent", style="bold"))
                 console.print(_paper_table(table))
         header, rows = details(results)
-        shown = Table(box=SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-        for name in header:  # names may be long; numbers stay in one piece
-            shown.add_column(name, overflow="fold", no_wrap=name not in header[:3])
-        for row in rows:
-            shown.add_row(*map(Text, row))
-        console.print(shown)
+        pieces = [[*range(7)], [*range(4), *range(7, len(header))]]  # pass@k apart: a terminal is not wide
+        for columns in pieces if len(header) > 7 else pieces[:1]:
+            shown = Table(box=SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+            for column in columns:  # names may be long and are folded; numbers stay in one piece
+                is_name = column < 3
+                shown.add_column(header[column], overflow="fold", no_wrap=not is_name, min_width=7 if is_name else None)
+            for row in rows:
+                shown.add_row(*(Text(row[column]) for column in columns))
+            console.print(shown)
         unsure = sum(len(result.evaluation.unsure) for result in results)
         if unsure:
             console.print(f"{unsure} responses could not be judged surely and count as not right")

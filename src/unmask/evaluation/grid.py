@@ -217,18 +217,17 @@ def paper_tables(results: Iterable[Result]) -> list[PaperTable]:
 def details(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
     """Header and a row for each cell: accuracy as a share with its 95 % interval, and pass@k of several samples."""
     ks = [k for k in results[0].evaluation.pass_at if k > 1]
-    header = ["model", "task", "decoding", "examples", "accuracy", "95 %", *(f"pass@{k}" for k in ks)]
+    header = ["model", "task", "setting", "tokens", "examples", "accuracy", "95 %", *(f"pass@{k}" for k in ks)]
     rows = []
     for cell, evaluation in results:
         judged = "".join(f", {name} {value}" for name, value in evaluation.conditions.items())
-        decoding = cell.decoding
-        how = f"{decoding.order}, {decoding.length} tokens, temperature {decoding.temperature:g}"
         low, high = evaluation.interval
         rows.append(
             [
                 cell.model,
                 f"{cell.task_name}{judged}",
-                how,
+                cell.setting,
+                str(cell.decoding.length),
                 str(len(evaluation.examples)),
                 f"{evaluation.accuracy:.4f}",
                 f"{low:.3f} to {high:.3f}",
