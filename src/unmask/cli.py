@@ -108,15 +108,24 @@ Horizon = Annotated[int | None, typer.Option(help="Tokens after the block that a
 
 
 @app.command("eval")
-def evaluate_model(
-    model: Annotated[str, typer.Argument(help="Hub name, folder, checkpoint, or `tiny`.")],
-    task: Annotated[str, typer.Option(help="Task to answer: a name, or module:Class for one of your own.")],
+def evaluate_models(
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help="Hub names, folders, checkpoints, or `tiny`.")
+    ],
+    tasks: Annotated[
+        list[str],
+        typer.Option("--task", help="A task, math500, amc23, humaneval, mbpp, or module:Class; repeatable."),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--setting", help="A paper's: forkgrpo, rldf-dynamic or rldf-static; repeatable."),
+    ] = None,
     gen_length: Length = None,
     steps: Steps = None,
     block: Block = None,
-    order: Order = "static",
+    order: Annotated[str | None, typer.Option(help="left_to_right, static (default), dynamic or random.")] = None,
     threshold: Threshold = None,
-    temperature: Temperature = 0.0,
+    temperature: Annotated[float | None, typer.Option(help="0 (default) takes the most likely token.")] = None,
     measure: Measure = None,
     sampler: Sampler = None,
     top_k: TopK = None,
@@ -125,16 +134,23 @@ def evaluate_model(
     cache: Cache = None,
     horizon: Horizon = None,
     examples: Annotated[int | None, typer.Option(min=1, help="How many examples; all when left out.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Responses to each example, for pass@k.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
-    output: Annotated[Path | None, typer.Option(help="Write every response and verdict here, as JSON lines.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER|FILE.jsonl",
+            help="Keep every response and verdict as it is judged; the same command goes on from there.",
+        ),
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the tables here as Markdown.")] = None,
 ) -> None:
-    """Accuracy of a model on a task's evaluation examples."""
-    from unmask.console import evaluation_report
+    """Accuracy of models on tasks' evaluation examples."""
+    from unmask import evaluation
+    from unmask.console import EvaluationView
     from unmask.errors import UnmaskError
-    from unmask.evaluation import evaluate
+    from unmask.training.metrics import replace_text
 
-    if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
-        raise UnmaskError(f"--output {output}: name a file in a folder that exists")
     options = {
         "order": order,
         "steps": steps,
@@ -148,9 +164,32 @@ def evaluate_model(
         "cache": cache,
         "horizon": horizon,
     }
-    denoiser, tokenizer, chosen, decoding = _prepared(model, task, gen_length, block, options)
-    result = evaluate(denoiser, tokenizer, chosen, decoding, examples=examples, seed=seed)
-    evaluation_report(model, task, decoding, result, output)
+
+    def decodings(task: Any, has_template: bool) -> list[Any]:
+        if not settings:
+            length = gen_length or (256 if has_template else task.response_length)
+            chosen = {**options, "order": order or "static", "temperature": temperature or 0.0}
+            decoding = _decoding(length, block, chosen)
+            return [(f"{decoding.order}, temperature {decoding.temperature:g}", decoding)]
+        given = {"length": gen_length, "block": block, **options}
+        given = {key: value for key, value in given.items() if value is not None}
+        return [(name, decoding) for name in settings for decoding in evaluation.setting(name, given)]
+
+    if markdown is not None and (markdown.is_dir() or not markdown.absolute().parent.is_dir()):
+        raise UnmaskError(f"--markdown {markdown}: name a file in a folder that exists")
+    with _interruptible("the same command goes on from here" if output else ""), EvaluationView() as view:
+        cells = evaluation.plan(models, tasks, decodings, samples=samples, seed=seed, output=output)
+        results = evaluation.evaluate_grid(cells, examples=examples, samples=samples, seed=seed, watcher=view)
+    page = markdown
+    if page is None and output is not None and len(cells) > 1:
+        page = output / "evaluation.md"
+    view.finish(results, output)
+    if page is not None:
+        try:
+            replace_text(page, evaluation.markdown(results))
+        except OSError as error:
+            raise UnmaskError(f"{page}: cannot be written: {error.strerror}") from error
+        view.say(f"tables in {page}")
 
 
 @app.command("diagnose")
@@ -371,12 +410,17 @@ def _fork_settings(group: int, windows: tuple[tuple[int, int], ...]) -> Any:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C says how to go on; typer itself would end in silence."""
+def _interruptible(advice: str = "") -> Iterator[None]:
+    """Ctrl-C says how to go on; typer itself would end in silence.
+
+    Args:
+        advice: how, where the interrupt itself does not know.
+    """
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        print(f"unmask: {interrupt.args[0] if interrupt.args else 'interrupted'}", file=sys.stderr)
+        says = interrupt.args[0] if interrupt.args else "; ".join(filter(None, ("interrupted", advice)))
+        print(f"unmask: {says}", file=sys.stderr)
         raise typer.Exit(130) from None
 
 

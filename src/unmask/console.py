@@ -1,8 +1,8 @@
 """What a person sees in the terminal: progress of a run, evaluation tables, a response being revealed."""
 
-import json
 import os
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -28,13 +28,13 @@ from unmask.comparison import ComparedRun, Comparison
 from unmask.comparison.result import HEADER, table
 from unmask.decoding import Decoding, Rollout, decode
 from unmask.diagnostics import Diagnosis, describe, tables
-from unmask.evaluation import Evaluation, Scores
+from unmask.evaluation import Cell, Evaluation, Judged, PaperTable, Scores, details, paper_tables
+from unmask.evaluation import Result as EvaluationResult
 from unmask.models import Denoiser, render_prompt
 from unmask.randomness import stream
 from unmask.runs import Result
 from unmask.tasks import Task, Verdict
 from unmask.tasks.rendering import left_pad, prompt_tokens, response_text
-from unmask.training.metrics import replace_text
 from unmask.training.trainer import Listener
 
 # of several workers only the first talks
@@ -173,23 +173,80 @@ def _advance(progress: Progress, bar: TaskID, metrics: dict[str, float], total: 
     progress.update(bar, total=total, completed=metrics["step"], status=" · ".join(parts))
 
 
-def evaluation_report(model: str, task: str, decoding: Decoding, result: Evaluation, output: Path | None) -> None:
-    """The verdict as a table, and every response as a JSON line in `output`."""
-    table = Table("model", "task", "decoding", "examples", "accuracy")
-    how = f"{decoding.order}, {decoding.length} tokens, temperature {decoding.temperature:g}"
-    judged = "".join(f", {name} {value}" for name, value in result.conditions.items())
-    table.add_row(Text(model), Text(f"{task}{judged}"), how, str(len(result.rewards)), f"{result.accuracy:.4f}")
-    console.print(table)
-    if result.unsure:
-        console.print(f"{len(result.unsure)} responses could not be judged surely and count as not right")
-    if output is not None:
-        rows = zip(result.examples, result.responses, result.rewards, strict=True)
-        lines = [
-            json.dumps({**example, "response": response, "reward": reward, **result.conditions})
-            for example, response, reward in rows
+class EvaluationView:
+    """A progress bar over the responses of each evaluation, and the tables at the end."""
+
+    def __init__(self) -> None:
+        self.progress = _progress()
+        self.bar: TaskID | None = None
+        self.judged = self.right = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.progress.live.is_started:
+            self.progress.stop()
+
+    def begin(self, cell: Cell, responses: int) -> None:
+        """A new bar, which takes the place of the last."""
+        self.progress.start()
+        if self.bar is not None:
+            self.progress.remove_task(self.bar)
+        title = escape(f"{cell.model} on {cell.task_name}, {cell.decoding.length} tokens")
+        self.bar = self.progress.add_task(title, total=responses, status="")
+        self.judged = self.right = 0
+
+    def advance(self, judged: Sequence[Judged]) -> None:
+        """Move the bar on, and say how accurate the model is so far."""
+        assert self.bar is not None
+        self.judged += len(judged)
+        self.right += sum(one.verdict is Verdict.RIGHT for one in judged)
+        status = f"accuracy {self.right / self.judged:.3f}" if self.judged else ""
+        self.progress.update(self.bar, completed=self.judged, status=status)
+
+    def finish(self, results: Sequence[EvaluationResult], output: Path | None) -> None:
+        """The tables, and where responses are."""
+        if len(results) > 1:
+            for table in paper_tables(results):
+                console.print(Text(f"{table.setting}: accuracy in percent", style="bold"))
+                console.print(_paper_table(table))
+        header, rows = details(results)
+        pieces = [[*range(7)], [*range(4), *range(7, len(header))]]  # pass@k apart: a terminal is not wide
+        for columns in pieces if len(header) > 7 else pieces[:1]:
+            shown = Table(box=SIMPLE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+            for column in columns:  # names may be long and are folded; numbers stay in one piece
+                is_name = column < 3
+                shown.add_column(header[column], overflow="fold", no_wrap=not is_name, min_width=7 if is_name else None)
+            for row in rows:
+                shown.add_row(*(Text(row[column]) for column in columns))
+            console.print(shown)
+        unsure = sum(len(result.evaluation.unsure) for result in results)
+        if unsure:
+            console.print(f"{unsure} responses could not be judged surely and count as not right")
+        if output is not None:
+            self.say(f"responses in {output}")
+
+    def say(self, text: str) -> None:
+        """A line as it is."""
+        console.print(Text(text), soft_wrap=True)
+
+
+def _paper_table(table: PaperTable) -> Table:
+    shown = Table("", box=SIMPLE, show_edge=False, pad_edge=False)
+    last = None
+    for task, length in table.columns:  # a task is named above the first of its lengths
+        shown.add_column(Text(f"{task if task != last else ''}\n{length}"), justify="right")
+        last = task
+    for model, row in table.rows.items():
+        entries = [
+            Text("" if value is None else f"{100 * value:.1f}", "bold" if value == table.best(column) else "")
+            for column, value in enumerate(row)
         ]
-        replace_text(output, "\n".join(lines) + "\n")
-        console.print(Text(f"responses in {output}"))
+        shown.add_row(Text(model), *entries)
+    return shown
 
 
 LISTED = 20
