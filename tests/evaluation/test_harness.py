@@ -97,6 +97,7 @@ def test_a_generation_task_end_to_end(tmp_path: Path) -> None:
     assert results["exact_match,none"] == 0.5
 
 
+@pytest.mark.slow  # the harness reads the list of all its tasks
 def test_the_command_line_knows_unmask(tmp_path: Path) -> None:
     generation_task(tmp_path)
     command = [sys.executable, "-m", "unmask.evaluation.harness", "--model", "unmask", "--tasks", "local"]
