@@ -68,6 +68,42 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
         (["decoding.order=statik"], "decoding.order=statik is unknown; did you mean static?"),
         (["trainer.steps=abc"], "trainer.steps='abc': input should be a valid integer"),
         (["trainer.steps=0"], "trainer.steps=0: input should be greater than or equal to 1"),
+        (
+            ["decoding.order=static", "decoding.measure=entropi"],
+            "decoding.measure=entropi is unknown; did you mean negative_entropy?",
+        ),
+        (["decoding.order=static", "decoding.block=5"], "decoding: block=5 does not divide length=16"),
+        (
+            ["decoding.order=dynamic", "decoding.threshold=1.5"],
+            "decoding.threshold=1.5: input should be less than or equal to 1",
+        ),
+        (["decoding.threshold=0"], "decoding.threshold=0: input should be greater than 0"),
+        (["decoding.cache=prefix"], "decoding: cache=prefix: left_to_right has no use for it; leave cache out"),
+        (["decoding.horizon=4"], "decoding: horizon=4: only a cache has one"),
+        (["decoding.guidance=1"], "decoding.guidance=1: what is trained is the model without guidance"),
+        (
+            ["algorithm={name: justgrpo}", "decoding.top_p=0.9"],
+            "decoding.top_p=0.9: justgrpo's likelihood is that of all tokens; leave it out",
+        ),
+        (["decoding.top_p=0.5"], "decoding.top_p=0.5: forkgrpo's likelihood is that of all tokens; leave it out"),
+        (
+            ["decoding.order=static", "decoding.steps=8"],
+            "algorithm.windows has one from step 9, but this static decoding has steps 0..7",
+        ),
+        (["algorithm={name: rldf, steps: 0}"], "algorithm.steps=0: input should be greater than or equal to 1"),
+        (
+            ["algorithm={name: rldf}", "objective.kl_weight=0.1", "objective.reference=rollout"],
+            "objective.kl_weight=0.1: with objective.reference=rollout and one update the divergence is zero",
+        ),
+        (
+            ["algorithm={name: diffu_grpo}", "decoding.temperature=0"],
+            "decoding.temperature=0: diffu_grpo needs different responses; use a temperature above 0",
+        ),
+        (
+            ["algorithm={name: espo}", "objective.mismatch=truncate"],
+            "objective.mismatch=truncate: espo scores tokens in states of its own",
+        ),
+        (["model.dtype=bfloat16"], "model.dtype=bfloat16: whole weights in 16 bits are too coarse"),
         (["optimizer.learning_rate=-1"], "optimizer.learning_rate=-1: input should be greater than 0"),
         (
             ["algorithm={name: justgrpo}", "decoding.order=static"],

@@ -102,8 +102,7 @@ def resume(
         raise UnmaskError(f"{run}: trainer.steps={recipe.trainer.steps}, but {done} steps are done; use more")
     world = _workers(recipe)
     task = build_task(recipe.task, recipe.evaluation.every)
-    dtype = "float32" if recipe.model.scratch else recipe.model.dtype
-    model, tokenizer = load(str(checkpoint), dtype=dtype, device=str(distributed.device()), check=False)
+    model, tokenizer = load(str(checkpoint), dtype=_dtype(recipe.model), device=str(distributed.device()), check=False)
     _prepare(model, recipe.model)
     reference = _load(recipe.model, recipe.seed)[0] if _keeps_reference(recipe) else None
     trainer = _trainer(recipe, run, model, tokenizer, task, world, listeners, is_over, reference)
@@ -184,7 +183,7 @@ def _load(settings: ModelSettings, seed: int) -> tuple[Denoiser, Any]:
     if settings.scratch is not None:
         new, characters = build(settings.scratch, seed)
         return new.to(distributed.device()), characters  # type: ignore[arg-type]  # `to` is wrapped without its types
-    model, tokenizer = load(settings.name, dtype=settings.dtype, device=str(distributed.device()))
+    model, tokenizer = load(settings.name, dtype=_dtype(settings), device=str(distributed.device()))
     if settings.lora is not None:
         device = distributed.device()
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -216,6 +215,11 @@ def _trainer(
         reference.eval().requires_grad_(False)
     told = list(listeners) if world.is_main else []
     return Trainer(recipe, run, model, tokenizer, task, world, told, is_over, reference)
+
+
+def _dtype(settings: ModelSettings) -> str:
+    """Weights that are trained whole are float32: in 16 bits most updates would be rounded away."""
+    return "float32" if settings.dtype == "auto" and settings.lora is None else settings.dtype
 
 
 def _prepare(model: Denoiser, settings: ModelSettings) -> None:

@@ -70,7 +70,7 @@ def test_a_bomb_ends_in_time_and_leaves_no_process(either: Sandbox, program: str
     assert time.monotonic() - began < 8
     assert len(outcome.output) <= SHORT.output_bytes
     assert program is ORPHAN or not outcome.is_success
-    for _ in range(100):
+    for _ in range(500):  # a busy machine takes its time to bury them
         if descendants() <= before:
             break
         time.sleep(0.02)

@@ -143,12 +143,21 @@ def check_left_to_right(algorithm: str, decoding: Decoding) -> None:
         raise ValueError(
             f"decoding.order={decoding.order}: {algorithm} samples left to right; set decoding.order=left_to_right"
         )
+    check_all_tokens(algorithm, decoding)
+    check_varied(algorithm, decoding.temperature)
+
+
+def check_all_tokens(algorithm: str, decoding: Decoding) -> None:
+    """For algorithms that replay the very distribution that tokens were drawn from.
+
+    Raises:
+        ValueError: tokens would be drawn from the most likely ones alone.
+    """
     for key in ("top_k", "top_p"):
         if getattr(decoding, key) is not None:
             raise ValueError(
                 f"decoding.{key}={getattr(decoding, key)}: {algorithm}'s likelihood is that of all tokens; leave it out"
             )
-    check_varied(algorithm, decoding.temperature)
 
 
 def check_varied(algorithm: str, temperature: float) -> None:

@@ -30,6 +30,7 @@ from unmask.algorithms.algorithm import (
     Experience,
     Plan,
     Prompts,
+    check_all_tokens,
     check_no_kl,
     check_varied,
     spread,
@@ -89,10 +90,17 @@ class ForkGRPOSettings(BaseModel):
         check_pilot(self.pilot, self.group_size)
         check_varied("forkgrpo", decoding.temperature)
         check_no_kl("forkgrpo", objective)
+        if decoding.order == "left_to_right":
+            check_all_tokens("forkgrpo", decoding)
         if self.windows and self.windows[-1][1] >= decoding.length:
             raise ValueError(
                 f"algorithm.windows ends at {self.windows[-1][1]}, but decoding.length={decoding.length} "
                 f"has positions 0..{decoding.length - 1}"
+            )
+        if self.windows and decoding.order != "dynamic" and self.windows[-1][0] >= decoding.most_steps:
+            raise ValueError(
+                f"algorithm.windows has one from step {self.windows[-1][0]}, but this {decoding.order} decoding has "
+                f"steps 0..{decoding.most_steps - 1}"
             )
 
 

@@ -163,7 +163,7 @@ def choose_steps(rollout: Rollout, key: Tensor, count: int, temperature: float) 
     tokens = zeros.scatter_add(-1, step, is_sampled.to(zeros))
     surprise = -zeros.scatter_add(-1, step, torch.where(is_sampled, rollout.logprob, 0)) / tokens.clamp(min=1)  # P_t
     if temperature > 0:
-        draws = masking_keys(key, 1)  # (B, 1)
+        draws = masking_keys(key.to(step.device), 1)  # (B, 1)
         draw = uniform(draws, torch.arange(step.shape[-1], device=step.device))
         surprise = surprise.double() / temperature - (-draw.log()).log()
     surprise = surprise.masked_fill(tokens == 0, -torch.inf)

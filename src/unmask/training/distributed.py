@@ -1,7 +1,8 @@
 """Workers that share one job: each holds the whole model and takes its share of every step's prompts.
 
 Losses are normalised over the prompts of all workers, so gradients are summed, not averaged, and the number of
-workers changes nothing but the time. Started by torchrun, which sets RANK, WORLD_SIZE and LOCAL_RANK.
+workers changes nothing but the time (and the draws of dropout, which belong to a worker's micro-batches). Started by
+torchrun, which sets RANK, WORLD_SIZE and LOCAL_RANK.
 """
 
 import os

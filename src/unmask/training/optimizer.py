@@ -54,6 +54,9 @@ def optimizer_step(optimizer: torch.optim.AdamW, settings: OptimizerSettings, st
         UnmaskError: the gradient is not finite; weights are left as they were.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for parameter in parameters:
+        if parameter.grad is None:  # a loss that depends on nothing: the same as one with gradients of zero
+            parameter.grad = torch.zeros_like(parameter)
     norm = nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm).item()
     if not math.isfinite(norm):
         raise UnmaskError(

@@ -35,7 +35,7 @@ class ModelSettings(Section):
     name: str = "tiny"
     """Hub name, folder, `tiny` (shipped), or `scratch` (a new model of the shape in `model.scratch`)."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Weights' number format; auto is bfloat16 on a GPU and float32 elsewhere."""
+    """Weights' number format; auto is bfloat16 for an adapter's base on a GPU, and float32 otherwise."""
     lora: LoraSettings | None = None
     """Train low-rank adapters and leave the weights alone; none trains all weights."""
     gradient_checkpointing: bool = False
@@ -106,6 +106,17 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         self.algorithm.check(self.decoding, self.objective)
+        objective = self.objective
+        if objective.kl_weight and objective.reference == "rollout" and self.trainer.updates_per_rollout == 1:
+            raise ValueError(
+                f"objective.kl_weight={objective.kl_weight:g}: with objective.reference=rollout and one update the "
+                "divergence is zero; set trainer.updates_per_rollout above 1, reference=start, or kl_weight=0"
+            )
+        if self.model.dtype in ("bfloat16", "float16") and self.model.lora is None:
+            raise ValueError(
+                f"model.dtype={self.model.dtype}: whole weights in 16 bits are too coarse for such small steps, which "
+                "would be lost; set model.dtype=float32, or train an adapter with model.lora"
+            )
         if self.decoding.guidance:
             raise ValueError(
                 f"decoding.guidance={self.decoding.guidance:g}: what is trained is the model without guidance, and its "

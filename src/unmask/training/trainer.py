@@ -346,9 +346,9 @@ class Trainer:
         highest = best.scatter_reduce(0, rollout.group, reward, "amax")
         lowest = -best.scatter_reduce(0, rollout.group, -reward, "amax")
         prompts = int(rollout.prompt.max()) + 1
-        solved = best.new_zeros(prompts).scatter_reduce(
-            0, rollout.prompt, (reward >= self.task.reward_max).double(), "amax"
-        )
+        # in the precision that rewards have: 0.9 is less in float32 than in float64
+        full = experience.reward >= torch.tensor(self.task.reward_max, dtype=experience.reward.dtype)
+        solved = best.new_zeros(prompts).scatter_reduce(0, rollout.prompt, full.double(), "amax")
         generated = int(self.world.total(rollout.tokens_generated))
         self.tokens_generated += generated
         return {
