@@ -70,7 +70,7 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
         (["trainer.steps=0"], "trainer.steps=0: input should be greater than or equal to 1"),
         (
             ["decoding.order=static", "decoding.measure=entropi"],
-            "decoding.measure=entropi is unknown; did you mean negative_entropy?",
+            "decoding.measure=entropi is unknown; known: margin, negative_entropy, probability",
         ),
         (["decoding.order=static", "decoding.block=5"], "decoding: block=5 does not divide length=16"),
         (
