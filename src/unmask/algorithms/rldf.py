@@ -28,7 +28,14 @@ from unmask.algorithms.algorithm import Actor, Experience, Plan, Prompts, check_
 from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import floored_advantage, group_statistics
 from unmask.decoding import Decoding, Rollout
-from unmask.objectives import ObjectiveSettings, clipped, clipped_surrogate, kl_estimate, truncated_importance
+from unmask.objectives import (
+    ObjectiveSettings,
+    clipped,
+    clipped_surrogate,
+    kl_estimate,
+    reference_logprob,
+    truncated_importance,
+)
 from unmask.randomness import uniform
 from unmask.replay import Scores, States, masked_states, masking_keys
 
@@ -222,18 +229,13 @@ class CleanStateObjective:
             "rldf/token_utility": kept / self.states.visible.shape[-1],
             "policy/clip_fraction": clipped(scores.logprob, scores.old, advantage, **clip),
         }
-        reference = self._reference(scores)
+        reference = reference_logprob(self.settings, scores)
         if reference is not None:
             measures["kl"] = kl_estimate(scores.logprob, reference, self.settings.kl_estimator)
         return measures
 
     def _kept(self, scores: Scores) -> Scores:
         return scores.select((scores.old.exp() >= self.threshold) | self.always_kept[scores.number])
-
-    def _reference(self, scores: Scores) -> Tensor | None:
-        if not self.settings.kl_weight:
-            return None
-        return scores.old if self.settings.reference == "rollout" else scores.reference
 
     def _token_loss(self, scores: Scores) -> Tensor:
         advantage = self.advantage[self.states.row[scores.number]]
@@ -244,7 +246,7 @@ class CleanStateObjective:
         else:
             clip = {"clip_low": self.settings.clip_low, "clip_high": self.settings.clip_high}
             loss = clipped_surrogate(scores.logprob, scores.old, advantage, **clip)
-        reference = self._reference(scores)
+        reference = reference_logprob(self.settings, scores)
         if reference is not None:
             loss = loss + self.settings.kl_weight * kl_estimate(scores.logprob, reference, self.settings.kl_estimator)
         return loss

@@ -14,6 +14,7 @@ from unmask.objectives.policy import (
     ReinforceObjective,
     clipped,
     clipped_surrogate,
+    reference_logprob,
     truncated_importance,
 )
 
@@ -26,5 +27,6 @@ __all__ = [
     "clipped",
     "clipped_surrogate",
     "kl_estimate",
+    "reference_logprob",
     "truncated_importance",
 ]

@@ -113,9 +113,7 @@ class ClippedObjective:
 
     def _values(self, scores: Scores) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """Value, old value and reference value of the units at hand, and their numbers."""
-        reference = None
-        if self.settings.kl_weight:
-            reference = scores.old if self.settings.reference == "rollout" else scores.reference
+        reference = reference_logprob(self.settings, scores)
         if self.unit is None or self.weight is None:
             return scores.logprob, scores.old, reference, scores.number
         unit, weight = self.unit, self.weight
@@ -162,6 +160,13 @@ def clipped(logprob: Tensor, old: Tensor, advantage: Tensor, *, clip_low: float,
     """Where the clip has stopped the gradient: bool, of the broadcast shape."""
     ratio = (logprob - old).exp()
     return ((ratio > 1 + clip_high) & (advantage > 0)) | ((ratio < 1 - clip_low) & (advantage < 0))
+
+
+def reference_logprob(settings: ObjectiveSettings, scores: Scores) -> Tensor | None:
+    """(n,) what the reference policy of the settings thinks of the tokens; none without a divergence."""
+    if not settings.kl_weight:
+        return None
+    return scores.old if settings.reference == "rollout" else scores.reference
 
 
 def truncated_importance(scores: Scores, states: States) -> Tensor:

@@ -9,14 +9,13 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.errors import UnmaskError
 from unmask.tasks.code_tests import assertions, completed
-from unmask.tasks.data import load_examples
+from unmask.tasks.data import DataSetTask
 from unmask.tasks.sandbox import Kind, Limits, Sandbox, examine, shared_sandbox
 from unmask.tasks.task import Example, Judgement, Task
 
@@ -53,7 +52,7 @@ class CodeSettings(BaseModel):
         return Code(self)
 
 
-class Code(Task):
+class Code(DataSetTask):
     """A row is a problem in one of these forms.
 
     - MBPP: `text` (or `prompt`), `test_list`, and where it has them `test_setup_code`, `test_imports`, `code`.
@@ -63,6 +62,7 @@ class Code(Task):
       `output` for a program that reads and prints.
     """
 
+    settings: CodeSettings
     instruction = "Answer with the program in one ```python code block.\n"
 
     def __init__(self, settings: CodeSettings | None = None) -> None:
@@ -77,20 +77,6 @@ class Code(Task):
     @property
     def conditions(self) -> dict[str, str]:
         return {"sandbox": self.settings.sandbox}
-
-    @cached_property
-    def _train(self) -> Sequence[Example]:
-        return load_examples(self.settings.train, self.settings.train_split, self.example)
-
-    @cached_property
-    def _evaluation(self) -> Sequence[Example]:
-        return load_examples(self.settings.evaluation, self.settings.evaluation_split, self.example)
-
-    def train(self) -> Sequence[Example]:
-        return self._train
-
-    def evaluation(self) -> Sequence[Example]:
-        return self._evaluation
 
     def example(self, row: Mapping[str, Any]) -> Example:
         _tests(row)

@@ -5,15 +5,57 @@ Everything is read and checked before training starts; a mistake names the file,
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from unmask.errors import UnmaskError
-from unmask.tasks.task import Example
+from unmask.tasks.task import Example, Task
 
 Row = Mapping[str, Any]
 SUFFIXES = (".json", ".jsonl", ".csv", ".parquet")
+
+
+class DataSets(Protocol):
+    """Where a task's examples come from; the fields of its settings."""
+
+    @property
+    def train(self) -> str: ...
+    @property
+    def train_split(self) -> str: ...
+    @property
+    def evaluation(self) -> str: ...
+    @property
+    def evaluation_split(self) -> str: ...
+
+
+class DataSetTask(Task):
+    """A task whose examples are the rows of two data sets, each read when it is first asked for."""
+
+    settings: DataSets
+
+    def problem(self, row: Row) -> Example:
+        """A row as an example: what the prompt needs besides what judging does.
+
+        Raises:
+            UnmaskError: names the field at fault.
+        """
+        return self.example(row)
+
+    @cached_property
+    def _train(self) -> Sequence[Example]:
+        return load_examples(self.settings.train, self.settings.train_split, self.problem)
+
+    @cached_property
+    def _evaluation(self) -> Sequence[Example]:
+        return load_examples(self.settings.evaluation, self.settings.evaluation_split, self.problem)
+
+    def train(self) -> Sequence[Example]:
+        return self._train
+
+    def evaluation(self) -> Sequence[Example]:
+        return self._evaluation
 
 
 def load_examples(source: str, split: str, example: Callable[[Row], Example]) -> list[Example]:

@@ -4,14 +4,13 @@ The answer is what stands in the last `\\boxed{}` or, without one, after the las
 grouped and a unit may follow.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from unmask.errors import UnmaskError
-from unmask.tasks.data import load_examples, text_field
+from unmask.tasks.data import DataSetTask, text_field
 from unmask.tasks.equivalence import compare, number
 from unmask.tasks.responses import after_hashes, last_boxed
 from unmask.tasks.task import Example, Judgement, Task, Verdict
@@ -38,7 +37,7 @@ class Gsm8kSettings(BaseModel):
         return Gsm8k(self)
 
 
-class Gsm8k(Task):
+class Gsm8k(DataSetTask):
     """A story with a question; the answer is a number in `\\boxed{}` or after `####`."""
 
     instruction = (
@@ -48,21 +47,7 @@ class Gsm8k(Task):
     def __init__(self, settings: Gsm8kSettings | None = None) -> None:
         self.settings = settings or Gsm8kSettings()
 
-    @cached_property
-    def _train(self) -> Sequence[Example]:
-        return load_examples(self.settings.train, self.settings.train_split, self._problem)
-
-    @cached_property
-    def _evaluation(self) -> Sequence[Example]:
-        return load_examples(self.settings.evaluation, self.settings.evaluation_split, self._problem)
-
-    def train(self) -> Sequence[Example]:
-        return self._train
-
-    def evaluation(self) -> Sequence[Example]:
-        return self._evaluation
-
-    def _problem(self, row: Mapping[str, Any]) -> Example:
+    def problem(self, row: Mapping[str, Any]) -> Example:
         return {"question": text_field(row, "question"), **self.example(row)}
 
     def example(self, row: Mapping[str, Any]) -> Example:

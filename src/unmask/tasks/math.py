@@ -4,14 +4,13 @@ The answer is what stands in the last `\\boxed{}` of the response; without a box
 the same as the data set's (`equivalence/`).
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from unmask.errors import UnmaskError
-from unmask.tasks.data import load_examples, text_field
+from unmask.tasks.data import DataSetTask, text_field
 from unmask.tasks.equivalence import compare
 from unmask.tasks.responses import last_boxed
 from unmask.tasks.task import Example, Judgement, Task, Verdict
@@ -38,7 +37,7 @@ class MathSettings(BaseModel):
         return Math(self)
 
 
-class Math(Task):
+class Math(DataSetTask):
     """A problem in words and LaTeX; the answer in `\\boxed{}`."""
 
     instruction = (
@@ -49,21 +48,7 @@ class Math(Task):
     def __init__(self, settings: MathSettings | None = None) -> None:
         self.settings = settings or MathSettings()
 
-    @cached_property
-    def _train(self) -> Sequence[Example]:
-        return load_examples(self.settings.train, self.settings.train_split, self._problem)
-
-    @cached_property
-    def _evaluation(self) -> Sequence[Example]:
-        return load_examples(self.settings.evaluation, self.settings.evaluation_split, self._problem)
-
-    def train(self) -> Sequence[Example]:
-        return self._train
-
-    def evaluation(self) -> Sequence[Example]:
-        return self._evaluation
-
-    def _problem(self, row: Mapping[str, Any]) -> Example:
+    def problem(self, row: Mapping[str, Any]) -> Example:
         return {"problem": text_field(row, "problem", "question"), **self.example(row)}
 
     def example(self, row: Mapping[str, Any]) -> Example:
