@@ -23,7 +23,7 @@ from unmask.training.distributed import World
 from unmask.training.recipe import Recipe
 from unmask.training.trainer import Trainer
 
-FULL = ["algorithm.pilot=null", "algorithm.sparse_replay=false", "algorithm.state_share=null"]
+FULL = ["algorithm.pilot=null", "algorithm.sparse_replay=false", "algorithm.state_share=1"]
 
 
 class Contestant:

@@ -69,7 +69,7 @@ class SudokuActor:
         return rows, 0
 
 
-def settings_of(recipe: Recipe, share: float | None, draw: StateDraw) -> ForkGRPOSettings:
+def settings_of(recipe: Recipe, share: float, draw: StateDraw) -> ForkGRPOSettings:
     settings = recipe.algorithm
     assert isinstance(settings, ForkGRPOSettings)
     return settings.model_copy(update={"state_share": share, "state_draw": draw})
@@ -98,7 +98,7 @@ def main() -> None:
     examples = tuple(task.train()[index] for index in range(PROMPTS))
     ids, mask = prompt_batch(task, examples, tokenizer)
     prompts = Prompts(ids, mask, derive(torch.arange(PROMPTS), 0), examples)
-    whole = settings_of(recipe, None, "uniform")
+    whole = settings_of(recipe, 1.0, "uniform")
     experience = ForkGRPO(whole, ObjectiveSettings()).collect(prompts, actor)
 
     began = time.perf_counter()

@@ -39,7 +39,8 @@ def update_cost(recipe: Recipe, outcome: Outcome, config: Any, prompt_length: in
         prompt_length: tokens of a prompt, on average.
 
     Returns:
-        Exact counts for ForkGRPO and JustGRPO, left to right; elsewhere the most there can be. Operations leave out
+        Exact counts for ForkGRPO and JustGRPO, left to right (with sparse replay the most: the reference may be drawn
+        for its group, and is replayed for its segments anyway); elsewhere the most there can be. Operations leave out
         what grows with neither width nor sequence (norms, softmax, sampling), adapters, the extra pass without
         gradients of losses that are no sum over states, and caches.
     """
@@ -64,7 +65,7 @@ def outcome_range(recipe: Recipe, mixed: float, changed: float = 1.0) -> tuple[O
         mixed: share of groups whose rewards vary; 1 is the most that can be replayed.
         changed: share of segments along which the value changes.
     """
-    windows, prompts, size = _algorithm(recipe).windows, recipe.trainer.prompts_per_step, recipe.algorithm.group_size
+    windows, prompts, size = _algorithm(recipe).windows, recipe.trainer.prompts_per_step, _group_size(recipe, mixed)
     late, early = (
         Outcome.expected(prompts, size, [0.0, *(float(window[end]) for window in windows)], mixed, changed)
         for end in (1, 0)
@@ -73,12 +74,13 @@ def outcome_range(recipe: Recipe, mixed: float, changed: float = 1.0) -> tuple[O
 
 
 def logged_outcome(recipe: Recipe, metrics: Mapping[str, float]) -> Outcome:
-    """What a line of metrics.jsonl says of an update's outcome; its generated tokens are exact, left to right.
+    """What a line of metrics.jsonl says of an update's outcome; its generated tokens are exact, left to right and
+    without a pilot.
 
     The line holds means over all groups, not which of them were mixed, so that with several groups a prompt the
     replayed states are an estimate.
     """
-    prompts, size = recipe.trainer.prompts_per_step, recipe.algorithm.group_size
+    prompts, size = recipe.trainer.prompts_per_step, _group_size(recipe, metrics["groups/mixed"])
     starts = [0.0, *(metrics["fork/step"] for _ in _algorithm(recipe).windows)]
     return Outcome.expected(prompts, size, starts, metrics["groups/mixed"])
 
@@ -99,6 +101,12 @@ def forward_flops(config: Any, length: int, scored: float) -> float:
     layer = length * (keys_values + rest + attention)
     last = length * keys_values + scored * (rest + attention)
     return 2 * ((config.num_hidden_layers - 1) * layer + last + scored * d * config.width)
+
+
+def _group_size(recipe: Recipe, mixed: float) -> float:
+    """Responses of a group on average, when only the mixed ones grow beyond a pilot."""
+    size, pilot = recipe.algorithm.group_size, getattr(recipe.algorithm, "pilot", None)
+    return size if pilot is None else pilot + mixed * (size - pilot)
 
 
 def _algorithm(recipe: Recipe) -> Algorithm:

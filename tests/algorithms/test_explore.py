@@ -34,7 +34,7 @@ def together(
         FixedActor(model, decoding, judge),
         SIZE,
         pilot=pilot,
-        forks=lambda references: fork_steps(references.entropy, references.reveal_step, WINDOWS),
+        forks=lambda references, _: fork_steps(references.entropy, references.reveal_step, WINDOWS),
         most_forks=len(WINDOWS),
     )
 

@@ -89,7 +89,7 @@ def expected_gradient(
     for class_chance, draw in chances:
         monkeypatch.setattr(f"{THINNING}.one_of_each_class", lambda a, g, _, draw=draw: _class_weight(a, g, draw))
         outcomes: list[tuple[float, float]] = [(1.0, 0.5)]
-        if settings.state_share is not None:
+        if settings.state_share < 1:
             outcomes = [*offsets(laid_out(monkeypatch, algorithm, experience, actor))]
         for state_chance, offset in outcomes:
             monkeypatch.setattr(
@@ -271,7 +271,7 @@ def test_bad_settings_are_refused_in_one_line() -> None:
         with pytest.raises(ValueError, match=r"^pilot=9 is more than group_size=8") as refused:
             settings.check(Decoding(length=256), ObjectiveSettings())
         assert "\n" not in str(refused.value)
-    for share in (0.0, 1.0, -0.5, 2.0):
+    for share in (0.0, -0.5, 1.5, 2.0):
         for kind in (ForkGRPOSettings, JustGRPOSettings):
             with pytest.raises(ValueError, match="state_share"):
                 kind(state_share=share)

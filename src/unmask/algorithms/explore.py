@@ -14,8 +14,9 @@ from unmask.algorithms.algorithm import Actor, Prompts
 from unmask.decoding import Rollout, Rows
 from unmask.randomness import derive
 
-Forks = Callable[[Rollout], Tensor]
-"""From r references to the reveal steps (r, K) int64 at which each is forked, ascending; L = no fork."""
+Forks = Callable[[Rollout, Tensor], Tensor]
+"""From r references and their prompts' keys (r,) to the reveal steps (r, K) int64 at which each is forked, ascending;
+L = no fork."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Groups:
     """(n, K+1) bool."""
     index: Tensor
     """(n, K+1) index of each group; meaningless where there is none."""
+
+    @property
+    def is_root(self) -> Tensor:
+        """(B,) bool: the response is one of its prompt's own group."""
+        return torch.isin(self.rollout.group, self.index[:, 0])
 
 
 def sample_groups(
@@ -119,7 +125,7 @@ class _Growth:
     def _fork(self, prompt: Tensor, references: Rollout) -> tuple[Tensor, Tensor]:
         """Take down finished references, those of `prompt` (r,). Returns prompt and branch of their forks' groups."""
         assert self.forks is not None
-        step = self.forks(references)
+        step = self.forks(references, self.prompts.key[prompt])
         shape, length = self.missing.shape, references.response_ids.shape[1]
         if self.start is None:
             self.start = torch.full(shape, length, device=step.device)

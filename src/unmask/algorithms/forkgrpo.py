@@ -11,7 +11,8 @@
                of the reference; then the mean over prompts (times `objective.scale`: the paper sums over 8
                accumulation microsteps)
 
-ForkGRPO-Fast is three settings, each on its own: `pilot` (statistics use the counts really collected), `sparse_replay`
+What the method consists of can be taken away piece by piece (`fork_at`, `fork_credit`, `segment_weight`, `shrinkage`),
+to see what each is worth. ForkGRPO-Fast is three settings, each on its own: `pilot` (statistics use the counts really collected), `sparse_replay`
 and `state_share`. Normalisers are those of all collected responses.
 
 METHODS "ForkGRPO". λ is not in the paper's text. The paper decodes left to right, where step i reveals position i. In
@@ -36,12 +37,15 @@ from unmask.algorithms.algorithm import (
     spread,
 )
 from unmask.algorithms.explore import Groups, sample_groups
-from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_responses
+from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_count, thinned_responses
 from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage, group_statistics, segment_credit
-from unmask.decoding import Decoding
+from unmask.decoding import Decoding, Rollout
 from unmask.objectives import ObjectiveSettings
-from unmask.replay import StateDraw
+from unmask.randomness import derive, name_seed, uniform
+from unmask.replay import StateDraw, kept_count
+
+_FORKS = name_seed(0, "forks")
 
 
 class ForkGRPOSettings(BaseModel):
@@ -56,8 +60,14 @@ class ForkGRPOSettings(BaseModel):
     windows: tuple[Window, ...] = ((32, 63), (64, 95), (96, 127))
     """W_1..W_K: first and last reveal step, inclusive and counted from 0, in which each fork is looked for; left to
     right these are response positions."""
+    fork_at: Literal["entropy", "random"] = "entropy"
+    """Where in its window a fork is: at the step whose tokens the reference was least sure of, or at any, drawn."""
+    fork_credit: bool = True
+    """Whether continuations of forks are trained on; without, they only give their fork's value."""
     segment_weight: float = Field(1.0, ge=0)
     """λ: weight of the segment loss."""
+    shrinkage: bool = True
+    """Whether a segment's value change is shrunk by its noise (α); without, α is 1."""
     advantage_eps: float = Field(1e-4, ge=0)
     """ε_A: added to a group's standard deviation, in units of reward."""
     shrinkage_eps: float = Field(1e-12, gt=0)
@@ -68,9 +78,9 @@ class ForkGRPOSettings(BaseModel):
     sparse_replay: bool = False
     """Replay only one drawn response of each reward class of a mixed group, weighted so that the expected gradient
     stays (sparse branch replay). Classes are the rewards above the group's mean, and those below."""
-    state_share: float | None = Field(None, gt=0, lt=1)
+    state_share: float = Field(1.0, gt=0, le=1)
     """ρ: replay only this share of the states, drawn and weighted so that the expected gradient stays (state
-    subsampling); none replays all. The paper's fast version: 0.25."""
+    subsampling); 1 replays all. The paper's fast version: 0.25."""
     state_draw: StateDraw = "uniform"
     """How states are drawn: all alike, or `confidence`, in proportion to |A| · max(1 − p, 0.02), p the token's
     probability at rollout: the same expectation with less variance."""
@@ -115,10 +125,17 @@ class ForkGRPO:
             actor,
             settings.group_size,
             pilot=settings.pilot,
-            forks=lambda references: fork_steps(references.entropy, references.reveal_step, settings.windows),
+            forks=self._forks,
             most_forks=len(settings.windows),
         )
         return self._credit(groups, actor)
+
+    def _forks(self, references: Rollout, key: Tensor) -> Tensor:
+        entropy, reveal_step = references.entropy, references.reveal_step
+        if self.settings.fork_at == "random":
+            # a number of its own for every step, in place of how unsure the reference was
+            entropy = uniform(derive(key.to(entropy.device), _FORKS).unsqueeze(-1), reveal_step)
+        return fork_steps(entropy, reveal_step, self.settings.windows)
 
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
         settings, credit = self.settings, experience.credit
@@ -142,18 +159,27 @@ class ForkGRPO:
         return self.settings.windows
 
     def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
-        tokens = (outcome.count * outcome.mixed * (decoding.length - outcome.start)).sum()
-        if self.settings.segment_weight:
-            # where the roots have no credit, the reference may still have that of its segments
+        settings = self.settings
+        mixed = outcome.mixed.clone()
+        if not settings.fork_credit:
+            mixed[:, 1:] = 0
+        count = thinned_count(outcome.count) if settings.sparse_replay else outcome.count
+        tokens = (count * mixed * (decoding.length - outcome.start)).sum()
+        if settings.segment_weight:
+            # the reference also has the credit of its segments, where it is not replayed for that of the roots anyway
+            alone = torch.ones_like(mixed[:, :1]) if settings.sparse_replay else 1 - mixed[:, :1]
             ends = torch.nn.functional.pad(outcome.start[:, 1:], (0, 1), value=decoding.length)
-            tokens += ((1 - outcome.mixed[:, :1]) * outcome.changed * (ends - outcome.start)).sum()
-        return Replayed(tokens.item(), tokens.item())  # left to right every token has a state of its own
+            tokens += (alone * outcome.changed * (ends - outcome.start)).sum()
+        states = kept_count(settings.state_share, tokens.item())
+        return Replayed(states, states)  # left to right every token has a state of its own
 
     def _credit(self, groups: Groups, actor: Actor) -> Experience:
         rollout, reward, reference = groups.rollout, groups.reward, groups.reference
         settings = self.settings
         statistics = group_statistics(reward, rollout.group)
-        group_credit = spread(group_advantage(reward, rollout.group, settings.advantage_eps), rollout)  # (B, L)
+        is_trained = groups.is_root | settings.fork_credit  # (B,)
+        advantage = torch.where(is_trained, group_advantage(reward, rollout.group, settings.advantage_eps), 0)
+        group_credit = spread(advantage, rollout)  # (B, L)
 
         # behind the last fork the value is the reference's own reward, which is known without error
         terminal = reward[reference]
@@ -164,17 +190,19 @@ class ForkGRPO:
             reward_range=actor.reward_range,
             eps=settings.shrinkage_eps,
         )
+        gain = segments.advantage if settings.shrinkage else segments.value_change
         step = rollout.reveal_step[reference].unsqueeze(1)  # (n, 1, L)
         segment = (step >= groups.start[:, 1:].unsqueeze(-1)).sum(1)  # (n, L): which one a reference token lies in
         is_sampled = rollout.trainable[reference]  # all but what is behind the end
         along = torch.zeros_like(group_credit)
-        along[reference] = torch.where(is_sampled, segments.advantage.gather(-1, segment), 0)
+        along[reference] = torch.where(is_sampled, gain.gather(-1, segment), 0)
         length = torch.ones_like(reward)
         length[reference] = is_sampled.sum(-1).to(reward)  # L, or up to the end
 
-        # N of each prompt counts every newly generated token, also those of groups without credit
+        # N of each prompt counts every newly generated token, also those of groups whose rewards are equal
         n = len(reference)
-        tokens = reward.new_zeros(n).index_add(0, rollout.prompt, rollout.trainable.sum(-1).to(reward))  # (n,)
+        generated = torch.where(is_trained, rollout.trainable.sum(-1), 0).to(reward)
+        tokens = reward.new_zeros(n).index_add(0, rollout.prompt, generated)  # (n,)
         credit = torch.stack(
             [
                 group_credit / tokens[rollout.prompt].unsqueeze(-1),
@@ -188,8 +216,8 @@ class ForkGRPO:
             "fork/value_change": segments.value_change.abs().mean().item(),
             "fork/shrinkage": segments.shrinkage.mean().item(),
         }
-        advantage = group_credit + settings.segment_weight * along
-        return Experience(rollout, reward, advantage, credit / actor.total(n), groups.key, metrics)
+        both = group_credit + settings.segment_weight * along
+        return Experience(rollout, reward, both, credit / actor.total(n), groups.key, metrics)
 
 
 def fork_steps(entropy: Tensor, reveal_step: Tensor, windows: tuple[Window, ...]) -> Tensor:

@@ -23,12 +23,12 @@ from unmask.algorithms.algorithm import (
     spread,
 )
 from unmask.algorithms.explore import sample_groups
-from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_responses
+from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_count, thinned_responses
 from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding
 from unmask.objectives import ObjectiveSettings
-from unmask.replay import StateDraw
+from unmask.replay import StateDraw, kept_count
 
 
 class JustGRPOSettings(BaseModel):
@@ -48,9 +48,9 @@ class JustGRPOSettings(BaseModel):
     sparse_replay: bool = False
     """Replay only one drawn response of each reward class of a mixed group, weighted so that the expected gradient
     stays (sparse branch replay). Classes are the rewards above the group's mean, and those below."""
-    state_share: float | None = Field(None, gt=0, lt=1)
+    state_share: float = Field(1.0, gt=0, le=1)
     """ρ: replay only this share of the states, drawn and weighted so that the expected gradient stays (state
-    subsampling); none replays all. The paper's fast version: 0.25."""
+    subsampling); 1 replays all. The paper's fast version: 0.25."""
     state_draw: StateDraw = "uniform"
     """How states are drawn: all alike, or `confidence`, in proportion to |A| · max(1 − p, 0.02), p the token's
     probability at rollout: the same expectation with less variance."""
@@ -93,4 +93,8 @@ class JustGRPO:
         return [plan] * updates
 
     def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
-        return Replayed.of(outcome.responses(), decoding.length, decoding.length)
+        settings = self.settings
+        count = thinned_count(outcome.count) if settings.sparse_replay else outcome.count
+        tokens = (count * outcome.mixed).sum().item() * decoding.length
+        states = kept_count(settings.state_share, tokens)
+        return Replayed(states, states)  # every token has a state of its own

@@ -29,25 +29,30 @@ def thinned_responses(credit: Tensor, advantage: Tensor, experience: Experience)
     return credit * weight.unsqueeze(-1)
 
 
+def thinned_count(count: Tensor) -> Tensor:
+    """(...) how many responses are replayed of each mixed group of `count` (...): one of each of two classes."""
+    return count.clamp(max=2)
+
+
 def reveal_plan(
     experience: Experience,
     credit: Tensor,
     objective: ObjectiveSettings,
     actor: Actor,
     *,
-    state_share: float | None,
+    state_share: float,
     state_draw: StateDraw,
 ) -> Plan:
     """Tokens with credit in their reveal states under the clipped objective, in all states or in a drawn share of them.
 
     Args:
         credit: (B, L, C) advantage times normaliser of each of C terms.
-        state_share: ρ; none = all states.
+        state_share: ρ; 1 = all states.
     """
     rollout = experience.rollout
     states = reveal_states(rollout, (credit != 0).any(-1))
     credit = credit[states.row, states.position]  # (N, C)
-    if state_share is not None:
+    if state_share < 1:
         order = state_order(states, experience.key)
         weight = state_weight(states, rollout, credit).unsqueeze(-1)
         everyone, first = actor.gather(torch.cat([order, weight], dim=-1))

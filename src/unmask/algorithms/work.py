@@ -53,11 +53,11 @@ class Outcome:
         return Outcome(count, start, mixed, (value.diff(dim=-1) != 0).double())
 
     @staticmethod
-    def expected(prompts: int, count: int, start: list[float], mixed: float, changed: float = 1.0) -> "Outcome":
+    def expected(prompts: int, count: float, start: list[float], mixed: float, changed: float = 1.0) -> "Outcome":
         """The same outcome for every prompt.
 
         Args:
-            count: responses in each group.
+            count: responses in each group, on average.
             start: tokens given at the start of each group, the first 0.
             mixed: share of groups whose rewards vary, as `groups/mixed` logs it.
             changed: share of segments along which the value changes.

@@ -69,7 +69,7 @@ def draw_states(draw: StateDraw, share: float, weight: Tensor, order: Tensor) ->
     `uniform` gives each state the same; `confidence` makes it proportional to `weight` and at most 1.
 
     Args:
-        share: ρ, in (0, 1).
+        share: ρ, in (0, 1].
         weight: (n,) float64, from `state_weight`; of all states of the update, on all workers.
         order: (n, 3) from `state_order`, of the same states in any order.
 
@@ -81,13 +81,18 @@ def draw_states(draw: StateDraw, share: float, weight: Tensor, order: Tensor) ->
     # by response, then at random: a systematic draw takes nearly the same share of every response's states
     place = order[:, 1].argsort(stable=True)
     place = place[order[place, 0].argsort(stable=True)]
-    # as a decimal: 0.1 of 30 states are 3, and not the 4 that rounding up the float product gives
-    count = math.ceil(Fraction(repr(share)) * len(weight))
+    count = kept_count(share, len(weight))
     chance = inclusion_probabilities(torch.ones_like(weight) if draw == "uniform" else weight[place], count)
     probability, kept = torch.empty_like(weight), torch.zeros_like(weight, dtype=torch.bool)
     probability[place] = chance
     kept[place] = systematic_sample(chance, float(order[place[0], 2]))
     return probability, kept
+
+
+def kept_count(share: float, states: float) -> int:
+    """⌈share · states⌉, how many of them are kept."""
+    # as a decimal: 0.1 of 30 states are 3, and not the 4 that rounding up the float product gives
+    return math.ceil(Fraction(repr(share)) * Fraction(states))
 
 
 def inclusion_probabilities(weight: Tensor, count: int) -> Tensor:
