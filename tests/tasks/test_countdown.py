@@ -28,6 +28,18 @@ def test_the_shared_cases() -> None:
         (r"44 - 19 + 35 = 60", True),
         ("-19+44+35", True),
         ("[44-19]+35", True),
+        (r"\text{44-19+35}", True),
+        (r"\mathbf{44 - 19 + 35} = \text{60}", True),
+        (r"\displaystyle 44{-}19{+}35", True),
+        ("`44-19+35`", True),
+        ("44-19+35.", True),
+        ("44\N{SMALL HYPHEN-MINUS}19\N{FULLWIDTH PLUS SIGN}35", True),
+        ("44-19+~35", False),
+        ("44-19+35==60", False),
+        ("44-19+35²", False),
+        ("44-19+35 # comment", False),
+        ("60=44-19+35", False),
+        ("44-19+35=6e1", False),
         ("44-19+35=61", False),
         ("60", False),
         ("44+35-19-0", False),
@@ -52,6 +64,11 @@ def test_division_is_exact() -> None:
     assert reaches([3, 3, 8, 8], 24, r"8 \div (3 - 8 / 3)")
     assert not reaches([7, 2], 3, "7/2")
     assert not reaches([1, 1, 1], 1, "1/(1-1)")
+    assert reaches([3, 3, 8, 8], 24, r"\frac{8}{3-\frac{8}{3}}")
+    assert reaches([100, 25, 4], 1, r"\cfrac{\frac{100}{25}}{4}")
+    assert reaches([8, 2], 4, r"\frac82")
+    assert reaches([2, 3, 4], 24, r"2\ast3 ✕ 4")
+    assert not reaches([2, 3], 6, "2(3)"), "a sign between two numbers must be written"
     assert reaches([3, 5, 5], 3, "3*(5/5)")
     assert not reaches([5, 3, 3], 3, "3*(5/5)"), "5 twice, 3 once"
 
@@ -61,6 +78,7 @@ def test_answers_in_tags_count_and_the_last_box_comes_first() -> None:
     assert Countdown().reward(example, "<answer>2*3</answer>") == 1
     assert Countdown().reward(example, r"\boxed{2+3} no: \boxed{2*3}") == 1
     assert Countdown().reward(example, "2*3") == 0
+    assert Countdown().reward(example, "<answer>2*3</answer> or <answer>2+3") == 0
 
 
 @given(st.text(alphabet="0123456789+-*/()=. ×÷−{}\\", max_size=80) | st.text(max_size=80))

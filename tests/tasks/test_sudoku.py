@@ -33,6 +33,11 @@ def test_any_valid_completion_is_right() -> None:
         ("3142243142131324", 1),
         ("<answer>3142243142131324</answer>", 1),
         ("thinking <answer>1111</answer> no: <answer>\n3142 2431\n4213 1324\n</answer>", 1),
+        (r"so \boxed{3142243142131324}", 1),
+        ("<answer>3142243142131324", 0),  # never closed
+        ("<answer>1111</answer> \\boxed{3142243142131324}", 0),
+        ("3102200002100320", 0),
+        ("the answer is 3142243142131324", 0),
         ("1234341221434321", 0),  # solved, but overwrites clues
         ("3142243142131323", 0),
         ("314224314213132", 0),

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.errors import UnmaskError
 from unmask.tasks.data import load_examples
-from unmask.tasks.responses import last_boxed
+from unmask.tasks.responses import last_boxed, last_tagged
 from unmask.tasks.task import Example, Task
 
 LONGEST = 500
@@ -89,9 +89,8 @@ class Countdown(Task):
     def reward(self, example: Example, response: str) -> float:
         answer = last_boxed(response)
         if answer is None:
-            tagged = re.findall(r"<answer>(.*?)</answer>", response, re.DOTALL)
-            answer = tagged[-1] if tagged else ""
-        return float(reaches(example["numbers"], example["target"], answer))
+            answer = last_tagged(response)
+        return float(answer is not None and reaches(example["numbers"], example["target"], answer))
 
     def solution(self, example: Example) -> str:
         if "solution" not in example:
@@ -105,11 +104,14 @@ def reaches(numbers: Sequence[int], target: int, answer: str) -> bool:
         return False
     for written, plain in _SPELLINGS:
         answer = re.sub(written, plain, answer)
+    while (shorter := re.sub(_FRACTION, r"((\1)/(\2))", answer)) != answer:  # the innermost first
+        answer = shorter
+    answer = answer.strip().rstrip(".")
     expression, equals, result = answer.partition("=")
-    if equals and not (
-        re.fullmatch(r"\s*[+-]?\s*\d+(\.0*)?\s*", result) and Fraction("".join(result.split())) == target
-    ):
-        return False
+    if equals:
+        said = re.fullmatch(r"[\s{]*([+-]?)\s*([0-9]{1,12})(\.0*)?[\s}]*", result)
+        if not said or int(said[1] + said[2]) != target:
+            return False
     try:
         value, used = _Reader(expression).read()
     except (ValueError, ZeroDivisionError):
@@ -118,13 +120,20 @@ def reaches(numbers: Sequence[int], target: int, answer: str) -> bool:
 
 
 _SPELLINGS = [
-    (r"[−–—]", "-"),
-    (r"[×·⋅∗]|\\times(?![A-Za-z])|\\cdot(?![A-Za-z])", "*"),
-    (r"[÷∕⁄]|\\div(?![A-Za-z])", "/"),
-    (r"\\left|\\right|\\[,;!: ]|\$", ""),
-    (r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"((\1)/(\2))"),
-    (r"\\text\s*\{\s*\}|\\quad", " "),
+    (r"[−–—‐﹣－]", "-"),
+    (r"[＋﹢]", "+"),
+    (r"[×✕✖·⋅∙•∗＊]|\\(?:times|cdot|ast)(?![A-Za-z])", "*"),
+    (r"[÷∕⁄／]|\\div(?![A-Za-z])", "/"),
+    (r"[（]", "("),
+    (r"[）]", ")"),
+    (r"[＝]", "="),
+    (r"^\s*(\*\*|`+)(.*?)\1\s*$", r"\2"),
+    (r"\\[,;!: ]|\\q?quad(?![A-Za-z])|\\$|\$", " "),
+    (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|boldsymbol|text(?:bf|rm)?|math(?:bf|rm|it)|mbox)(?![A-Za-z])", ""),
+    (r"\{\s*([-+*/=]?)\s*\}", r"\1"),
+    (r"\\[dtc]?frac\s*(\d)\s*(\d)", r"(\1/\2)"),
 ]
+_FRACTION = r"\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"
 
 
 class _Reader:

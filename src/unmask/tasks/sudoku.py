@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from unmask.errors import UnmaskError
 from unmask.tasks.data import load_examples, text_field
+from unmask.tasks.responses import last_boxed, last_tagged
 from unmask.tasks.task import Example, Task
 
 HELD_OUT_GRIDS = 48
@@ -89,8 +90,11 @@ class Sudoku(Task):
         return f"{example['puzzle']}="
 
     def reward(self, example: Example, response: str) -> float:
-        answer = "".join(response.rsplit("<answer>", 1)[-1].split("</answer>", 1)[0].split())
-        return float(is_solution(example["puzzle"], answer))
+        answer = last_tagged(response)
+        if answer is None and "<answer>" not in response:
+            boxed = last_boxed(response)
+            answer = response if boxed is None else boxed
+        return float(answer is not None and is_solution(example["puzzle"], "".join(answer.split())))
 
     def solution(self, example: Example) -> str:
         return str(example["solution"])

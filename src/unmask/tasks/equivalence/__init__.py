@@ -1,8 +1,8 @@
 """Whether two mathematical answers are the same.
 
-`spelling.py` brings notations together, `answers.py` finds what kind of thing an answer is, `expressions.py`
-calculates, `comparison.py` holds the rules, `deciding.py` asks them or math-verify, `workers.py` keeps all of it
-within a time limit. Not here: finding the answer in a response (`tasks/responses.py`).
+`spelling.py` brings notations together with the tables of `notations.py`, `units.py` knows units, `answers.py` finds
+what kind of thing an answer is, `expressions.py` calculates, `comparison.py` holds the rules, `deciding.py` asks them
+or math-verify, `workers.py` keeps all of it within a time limit. Not here: finding the answer in a response (`tasks/responses.py`).
 """
 
 import re

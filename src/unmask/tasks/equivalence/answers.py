@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeAlias
 
-from unmask.tasks.equivalence.expressions import Expression, read_expression
-from unmask.tasks.equivalence.spelling import ROW_END, Unreadable, unit_key, words_key
+from unmask.tasks.equivalence.expressions import Expression, combined, read_expression, real
+from unmask.tasks.equivalence.notations import NUMBER_WORDS, ROW_END
+from unmask.tasks.equivalence.spelling import Unreadable, words_key
+from unmask.tasks.equivalence.units import CURRENCIES, unit_key
 
 Answer: TypeAlias = (
     "Words | Value | Numeral | Ratio | Many | Ordered | Interval | Union | Matrix | Named | Equation | Unequal"
@@ -19,6 +22,8 @@ class Words:
     """Text, by its letters and digits."""
 
     key: str
+    symbol: str = field(default="", compare=False)
+    """The capital letter as it was written where it may be a symbol as well."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +120,11 @@ _NAME = re.compile(
     r'(?:"[^"]*"\s*|[A-Za-z]{1,4}|\\[A-Za-z]+)(?:_(?:\{[^{}]*\}|[A-Za-z0-9]))?\'*\s*(?:\(\s*[A-Za-z]\s*(?:,\s*[A-Za-z]\s*)*\))?'
 )
 _MATRIX = re.compile(
-    r"[(\[]?\s*\\begin\s*\{([pbB]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\s*\{\1\}\s*[)\]]?", re.DOTALL
+    r"[(\[]?\s*\\begin\s*\{((?:[pbB]|small)?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\s*\{\1\}\s*[)\]]?", re.DOTALL
 )
+_TIMES_MATRIX = re.compile(r"((?!\\begin).+?)\s*\*?\s*([(\[]?\s*\\begin.*)", re.DOTALL)
+_LEFT_OUT = re.compile(rf"\s*{_NAME.pattern}\s*≠")
+_BARS = re.compile(rf"\|\s*({_NAME.pattern})\s*\|")
 
 
 def split(text: str, separators: str) -> list[tuple[str, str]]:
@@ -151,18 +159,25 @@ def read(text: str) -> Answer:
     text = text.strip()
     if not text:
         raise Unreadable("empty")
-    if re.fullmatch(r'\\reals|"(all )?real numbers"', text, re.IGNORECASE):
+    if re.fullmatch(r'\\reals|"(all )?(real numbers|reals)"', text, re.IGNORECASE):
         return Interval("()", read(r"-\infty"), read(r"\infty"))
-    if re.fullmatch(r'"[^"]*"[\s.]*', text) or re.fullmatch(r"\(?[A-Z]\)?", text):
+    if re.fullmatch(r'"[^"]*"[\s.]*', text):
         return Words(words_key(text))
-    if (members := split(text, "∈")) and len(members) == 2:
+    if re.fullmatch(r"\(?[A-Z]\)?", text):
+        return Words(words_key(text), text.strip("()"))
+    if (name := _LEFT_OUT.match(text)) and not re.search("[=<>≤≥≠∪]", others := text.replace(name[0], "")):
+        return _all_but(read(others))  # x ≠ 1, x ≠ 2
+    if len(members := split(text, "∈")) == 2 and _NAME.fullmatch(members[0][1]):
         return read(members[1][1])
     parts = split(text, ",;")
     if len(parts) > 1:
-        return Many(tuple(read(part) for _, part in parts), is_set=False)
+        items = tuple(read(part) for _, part in parts)
+        return _both(*items) if [separator for separator, _ in parts] == ["", ","] else Many(items, is_set=False)
     parts = split(text, "∪")
     if len(parts) > 1:
         return Union(tuple(read(part) for _, part in parts))
+    if len(parts := split(text, "∖")) == 2 and parts[0][1] == "\\reals":
+        return _all_but(read(parts[1][1]))
     if "≈" in text:
         exact, about = (part for _, part in split(text, "≈")[:2])
         return Named(exact, read(about)) if _NAME.fullmatch(exact) else read(exact)
@@ -170,7 +185,10 @@ def read(text: str) -> Answer:
         return _relation(relation)
     if matrix := _MATRIX.fullmatch(text):
         rows = [row for row in matrix[2].split(ROW_END) if row.strip()]
-        return Matrix(tuple(tuple(read(cell) for cell in row.split("&")) for row in rows))
+        cells = tuple(tuple(read(cell) for cell in row.split("&")) for row in rows)
+        return cells[0][0] if [len(row) for row in cells] == [1] else Matrix(cells)
+    if (times := _TIMES_MATRIX.fullmatch(text)) and _MATRIX.fullmatch(times[2]):
+        return _times(read_expression("-1" if times[1] == "-" else times[1]), read(times[2]))
     if (bracketed := _bracketed(text)) is not None:
         return bracketed
     if numeral := re.fullmatch(r"([0-9A-F]*[0-9][0-9A-F]*)_(\w+)", re.sub(r'["\s{}()]', "", text)):
@@ -186,12 +204,6 @@ def read(text: str) -> Answer:
     return _value(text)
 
 
-NUMBER_WORDS = {
-    "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
-    "nine": "9", "ten": "10", "eleven": "11", "twelve": "12",
-}  # fmt: skip
-
-
 def _relation(parts: list[tuple[str, str]]) -> Answer:
     signs = [sign for sign, _ in parts[1:]]
     sides = [side for _, side in parts]
@@ -202,11 +214,16 @@ def _relation(parts: list[tuple[str, str]]) -> Answer:
             return Named(re.sub(r"[\s\"]", "", sides[-1]), read(sides[0]))
         if re.fullmatch(r"\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)", sides[0]):
             return read(sides[-1])  # (x, y) = (1, 2)
-        return Equation(read(sides[-2]), read(sides[-1]))
+        return Equation(_left_side(sides[-2]), read(sides[-1]))
     if set(signs) <= {"<", "≤"} or set(signs) <= {">", "≥"}:
         if signs[0] in ">≥":
             sides.reverse()
             signs = ["≤" if sign == "≥" else "<" for sign in reversed(signs)]
+        if len(sides) == 2 and (bars := _BARS.fullmatch(sides[0])):  # |x| < 3 is -3 < x < 3
+            return _relation([("", f"-({sides[1]})"), (signs[0], bars[1]), (signs[0], sides[1])])
+        if len(sides) == 2 and (bars := _BARS.fullmatch(sides[1])):
+            below, above = [("", bars[1]), (signs[0], f"-({sides[0]})")], [("", sides[0]), (signs[0], bars[1])]
+            return Union((_relation(below), _relation(above)))
         if len(sides) == 3 and _NAME.fullmatch(sides[1]):
             brackets = "(["[signs[0] == "≤"] + ")]"[signs[1] == "≤"]
             return Interval(brackets, read(sides[0]), read(sides[2]), sides[1])
@@ -214,12 +231,60 @@ def _relation(parts: list[tuple[str, str]]) -> Answer:
             return Interval("(" + ")]"[signs[0] == "≤"], read(r"-\infty"), read(sides[1]), sides[0])
         if len(sides) == 2 and _NAME.fullmatch(sides[1]):
             return Interval("(["[signs[0] == "≤"] + ")", read(sides[0]), read(r"\infty"), sides[1])
-    if signs == ["≠"] and _NAME.fullmatch(sides[0]):
-        value = read(sides[1])
-        return Union((Interval("()", read(r"-\infty"), value), Interval("()", value, read(r"\infty"))))
     if len(signs) == 1:
         return Unequal(signs[0], read(sides[0]), read(sides[1]))
     raise Unreadable("a chain of relations")
+
+
+def _left_side(text: str) -> Answer:
+    """What stands before the last equals sign; words where it cannot be read, because the value after it may count."""
+    try:
+        return read(text)
+    except Unreadable:
+        return Words(words_key(text))
+
+
+def _both(first: Answer, second: Answer) -> Answer:
+    """x ≥ 2, x < 5 as one interval; all else stays a list."""
+    if isinstance(first, Interval) and isinstance(second, Interval) and first.name == second.name != "":
+        low, high = (first, second) if _is_infinite(first.high) else (second, first)
+        ends = low.low, high.high
+        if _is_infinite(low.high) and _is_infinite(high.low) and _in_order(ends) == ends:
+            return Interval(low.brackets[0] + high.brackets[1], *ends, low.name)
+    return Many((first, second), is_set=False)
+
+
+def _is_infinite(end: Answer) -> bool:
+    return isinstance(end, Value) and end.text.endswith("\\infty")
+
+
+def _all_but(left_out: Answer) -> Answer:
+    """The real numbers without a few values."""
+    values = _in_order(left_out.items) if isinstance(left_out, Many) else (left_out,)
+    if values is None:
+        raise Unreadable("values without an order")
+    ends = (read(r"-\infty"), *values, read(r"\infty"))
+    return Union(tuple(Interval("()", *pair) for pair in pairwise(ends)))
+
+
+def _in_order(answers: tuple[Answer, ...]) -> tuple[Answer, ...] | None:
+    """From the smallest to the largest; none where they are not all real numbers."""
+    places = []
+    for answer in answers:
+        place = real(answer.expression) if isinstance(answer, Value) else None
+        if place is None:
+            return None
+        places.append(place)
+    return tuple(answers[index] for index in sorted(range(len(places)), key=lambda index: places[index]))
+
+
+def _times(factor: Expression, matrix: Answer) -> Answer:
+    def cell(answer: Answer) -> Answer:
+        if not isinstance(answer, Value):
+            raise Unreadable("a multiple of something else than values")
+        return Value(combined("*", factor, answer.expression), answer.unit, "")
+
+    return Matrix(tuple(tuple(map(cell, row)) for row in matrix.rows)) if isinstance(matrix, Matrix) else cell(matrix)
 
 
 def _bracketed(text: str) -> Answer | None:
@@ -245,14 +310,23 @@ def _bracketed(text: str) -> Answer | None:
 
 
 def _value(text: str) -> Value:
-    text = text.strip()
-    unit = ""
-    if text.startswith(('"$"', '-"$"', '- "$"')):
-        text, unit = text.replace('"$"', "", 1), "$"
-    elif currency := re.match(r'(-?\s*)"\$\s+([^"]*)"', text):
-        text, unit = currency[1] + f'"{currency[2]}"' + text[currency.end() :], "$"
-    if found := re.search(r'"[^"]*"[\s^0-9{}/"A-Za-z.*-]*$', text):
-        text, unit = text[: found.start()].rstrip("* "), unit or unit_key(found[0])
-    elif (found := re.search(r"\s*([%°])$", text)) and not re.search("sin|cos|tan|cot|sec|csc", text):
+    text, unit = text.strip(), ""
+    if (money := re.match(r'(-?)\s*"([^"\s]+)\s*([^"]*)"', text)) and unit_key(money[2]) in CURRENCIES:
+        unit = unit_key(money[2])
+        text = money[1] + (f'"{money[3]}"' if money[3] else "") + text[money.end() :]
+    if found := _UNIT.search(text):
+        if _DENIAL.search(found[0]):
+            raise Unreadable("a value that is denied")
+        text, unit = text[: found.start()].rstrip("* "), f"{unit_key(found[0])} {unit}".strip()
+    if (found := re.search(r"\s*([%°])$", text)) and not re.search("sin|cos|tan|cot|sec|csc", text):
         text, unit = text[: found.start()], found[1]
     return Value(read_expression(text), unit, re.sub(r"\s", "", text))
+
+
+_UNIT = re.compile(
+    r'"[^"]*"(?:'
+    r'(?:\^\s*\{?\s*-?\d|[/*]\s*(?:"[^"]*"|[A-Za-z]{1,3}(?![A-Za-z]))|"[^"]*"|[\s.{}])*'
+    r'|(?<=for all")\s*[A-Za-z])$'
+)
+"""Words at the end, with powers, products and quotients of them; also `for all n`."""
+_DENIAL = re.compile(r"\b(?:not|never|wrong|incorrect|false|or)\b", re.IGNORECASE)

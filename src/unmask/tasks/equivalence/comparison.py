@@ -5,11 +5,10 @@ does; a list without brackets may come in any order, a tuple may not; a name in 
 equation counts by the value it ends in where a value is asked for. Nothing is right because it is close.
 """
 
+import re
 from collections.abc import Sequence
-from fractions import Fraction
 
 from unmask.tasks.equivalence.answers import (
-    NUMBER_WORDS,
     Answer,
     Equation,
     Interval,
@@ -25,7 +24,9 @@ from unmask.tasks.equivalence.answers import (
     Words,
 )
 from unmask.tasks.equivalence.expressions import Expression, combined, equal, proportional, read_expression
+from unmask.tasks.equivalence.notations import NUMBER_WORDS
 from unmask.tasks.equivalence.spelling import Unreadable, words_key
+from unmask.tasks.equivalence.units import unit_key, worth
 
 
 def same(gold: Answer, answer: Answer) -> bool:
@@ -41,6 +42,8 @@ def same(gold: Answer, answer: Answer) -> bool:
             return may_match and same(gold.value, answer.value)
         case (Named(), Equation()) | (Equation(), Named()) | (Equation(), Equation()):
             return proportional(_difference(gold), _difference(answer))
+        case Equation(left=Words()), Value():
+            return same(gold.right, answer)
         case Equation(left=Value() as left), Value() if not left.expression.symbols:
             return same(gold.right, answer)
         case Named(), _:
@@ -48,7 +51,7 @@ def same(gold: Answer, answer: Answer) -> bool:
         case _, Named():
             return same(gold, answer.value)
         case _, Equation():
-            return same(gold, answer.right)
+            return not _is_normal_form(answer) and same(gold, answer.right)
         case Unequal(), Unequal():
             return gold.sign == answer.sign and equal(_difference(gold), _difference(answer))
         case Value(), Value():
@@ -90,21 +93,47 @@ def same(gold: Answer, answer: Answer) -> bool:
                 *(_quotient(side) if isinstance(side, Ratio) else _expression(side) for side in (gold, answer))
             )
         case (Words(key=key), Value(text=text)) | (Value(text=text), Words(key=key)):
-            return text == NUMBER_WORDS.get(key) or (text.isalpha() and words_key(text) == key)
+            words = gold if isinstance(gold, Words) else answer
+            assert isinstance(words, Words)
+            is_named = text == words.symbol if words.symbol else text.isalpha() and words_key(text) == key
+            return is_named or text == NUMBER_WORDS.get(key)
         case _:
             return bool(gold == answer)  # words and numerals; of two kinds never
 
 
-def _same_value(gold: Value, answer: Value) -> bool:
-    if gold.unit and answer.unit and gold.unit != answer.unit:
-        return False
-    if equal(gold.expression, answer.expression):
-        return True
-    # 50 % may be written as the number it is
-    if (gold.unit == "%") != (answer.unit == "%"):
-        factor = Fraction(100) if gold.unit == "%" else Fraction(1, 100)
-        return equal(gold.expression, answer.expression, factor=factor)
+def _is_normal_form(equation: Equation) -> bool:
+    """Whether it is an equation like 5x + 4 = 0, which does not say that anything asked for is 0, as a + b = 0 may."""
+    match equation:
+        case Equation(left=Value() as left, right=Value(text="0")):
+            return (
+                bool(left.expression.symbols)
+                and re.search(r"(?<![\^_{\d])\d", re.sub(r"[A-Za-z]'*\([^()]*\)", "", left.text)) is not None
+            )
     return False
+
+
+def _same_value(gold: Value, answer: Value) -> bool:
+    gold, answer = _unit_found(gold, answer.unit), _unit_found(answer, gold.unit)
+    (gold_unit, gold_factor), (answer_unit, answer_factor) = worth(gold.unit), worth(answer.unit)
+    if gold_unit and answer_unit and gold_unit != answer_unit:
+        return False
+    # one of them may leave the unit out, also a percent sign or a million: 50 for 50 %
+    if (not gold.unit or not answer.unit or gold.unit == answer.unit) and equal(gold.expression, answer.expression):
+        return True
+    if gold_factor == answer_factor:
+        return equal(gold.expression, answer.expression)
+    return equal(
+        combined("*", read_expression(gold_factor), gold.expression),
+        combined("*", read_expression(answer_factor), answer.expression),
+    )
+
+
+def _unit_found(value: Value, unit: str) -> Value:
+    """12m is twelve times a symbol m, unless the other answer has the unit."""
+    found = None if value.unit or not unit else re.fullmatch(r"(.*[\d)}])([A-Za-z](?:\^\{?\d\}?)?)", value.text)
+    if not found or unit_key(found[2]) != unit:
+        return value
+    return Value(read_expression(found[1]), unit, found[1])
 
 
 def _all_same(gold: Sequence[Answer], answer: Sequence[Answer]) -> bool:
@@ -137,7 +166,7 @@ def _flat(many: Many) -> list[Answer]:
 
 def _named_point(many: Many) -> Sequence[Answer]:
     """x = 1, y = 2 as the coordinates 1, 2; none when they are not named in the order of the alphabet."""
-    names = [item.name for item in many.items if isinstance(item, Named)]
+    names = [item.name.lstrip("\\") for item in many.items if isinstance(item, Named)]
     if len(names) != len(many.items) or names != sorted(set(names)):
         return ()
     return [item.value for item in many.items if isinstance(item, Named)]

@@ -30,19 +30,33 @@ def decide(gold: str, answer: str) -> bool | None:
             return True
         if not re.search(r"\w|\\", given):
             return False
+        if option := _OPTION.fullmatch(expected):
+            if choice := _choice(given):
+                return choice == option[1].lower()
+            expected = option[2] if option[2].count('"') % 2 == 0 else f'"{option[2]}'
         wanted = _read(expected)
         if isinstance(wanted, Words):
             if len(wanted.key) > 1:
                 return words_key(given) == wanted.key
-            if (
-                choice := re.match(r'"?\(?([A-Za-z])(?:[.):]|"?$)', given)
-            ) and "," not in given:  # also (C) with the option's text after it
-                return choice[1].lower() == wanted.key
+            if (choice := _choice(given)) is not None:
+                return choice == wanted.key
         return same(wanted, _read(given))
     except TooLarge:
         return None
     except (RecursionError, ValueError, ArithmeticError) as error:
         raise Unreadable(str(error)) from error
+
+
+_OPTION = re.compile(r'"\(?([A-Z])[).:]\s*"?\s*(\S.*)')
+"""An option of a multiple choice with its text: the letter and the text are both right."""
+
+
+def _choice(spelled: str) -> str | None:
+    """The letter of the one option that an answer names, `(C)`, also with the option's own text after it."""
+    named = re.match(r'"?[(\[{]?\s*"?([A-Za-z])"?\s*(?:[.):\]}]|"?$)', spelled)
+    if not named or re.search(r"[,;]|(?<![A-Za-z])[A-Z][.):\]]", spelled[named.end() :]):
+        return None
+    return named[1].lower()
 
 
 def _unspaced(spelled: str) -> str:

@@ -57,13 +57,25 @@ def read_expression(text: str) -> Expression:
 
 
 def combined(sign: str, a: Expression, b: Expression) -> Expression:
-    """a − b, or a / b."""
-    operation = {"-": _minus, "/": _over}[sign]
+    """a − b, a · b or a / b."""
+    operation = {"-": _minus, "*": _times, "/": _over}[sign]
     return Expression(lambda values: operation(a.formula(values), b.formula(values)), a.symbols | b.symbols)
 
 
-def equal(a: Expression, b: Expression, *, factor: Fraction = Fraction(1)) -> bool:
-    """Whether `a` is `factor` times `b`, for all values of their symbols.
+def real(expression: Expression) -> Number | None:
+    """A real number to be put in order with others; none where the expression has symbols or is no such number."""
+    if expression.symbols:
+        return None
+    with mpmath.workdps(DIGITS):
+        try:
+            value = expression.formula({})
+        except Undefined:
+            return None
+        return None if mpmath.im(_float(value)) else mpmath.re(_float(value))
+
+
+def equal(a: Expression, b: Expression) -> bool:
+    """Whether `a` is `b` for all values of their symbols.
 
     Raises:
         Unreadable: too large to be worked out, or defined almost nowhere.
@@ -71,7 +83,7 @@ def equal(a: Expression, b: Expression, *, factor: Fraction = Fraction(1)) -> bo
     agreed = 0
     for values in _points(a.symbols | b.symbols):
         try:
-            if not _vanishes(lambda values=values: _minus(a.formula(values), _times(factor, b.formula(values)))):  # type: ignore[misc]
+            if not _vanishes(lambda values=values: _minus(a.formula(values), b.formula(values))):  # type: ignore[misc]
                 return False
         except Undefined:
             continue
@@ -411,7 +423,7 @@ class _Reader:
 
     def number(self, digits: str) -> Formula:
         value = Fraction(digits.rstrip("."))
-        if "." in digits and (repeating := self.take(r"\\(?:overline|bar)\s*\{\s*\d+\s*\}")):
+        if "." in digits and (repeating := self.take(r"\\(?:overline|bar)\s*(?:\{\s*\d+\s*\}|\d)")):
             period = re.sub(r"\D", "", repeating)
             places = len(digits.partition(".")[2])
             value += Fraction(int(period), 10**places * (10 ** len(period) - 1))

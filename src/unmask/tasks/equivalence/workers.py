@@ -21,9 +21,11 @@ from unmask.tasks.equivalence.deciding import LIBRARY_NOTATION, decide, decide_b
 from unmask.tasks.equivalence.spelling import Unreadable
 
 CPU_LIMIT = 1.0
-"""Seconds of computing for one pair; a second attempt, through math-verify, has as many again."""
-WALL_LIMIT = 4.0
-"""Seconds for the same on the clock, where the machine is busy or the worker waits."""
+"""Seconds of computing for one pair."""
+LIBRARY_CPU_LIMIT = 0.6
+"""Seconds of computing for a second attempt, through math-verify; its import, once in each worker, comes on top."""
+WALL_LIMIT = 3.5
+"""Seconds on the clock for all of that, where the machine is busy or the worker waits."""
 MEMORY_LIMIT = 4 * 1024**3
 """Bytes of address space of a worker."""
 PATIENCE = 15.0
@@ -47,13 +49,14 @@ class Worker:
             start_new_session=True,  # Ctrl-C is for the program, which may have to finish its step
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        if self._line(START_LIMIT) is None:
-            self.close()
-            raise RuntimeError("a worker for comparing answers did not start")
+        self.is_ready = False
 
     def ask(self, gold: str, answer: str) -> bool | None:
         """The worker's decision; none when it had none to give, and then it may be dead."""
         assert self.process.stdin is not None
+        if not self.is_ready and self._line(START_LIMIT) is None:
+            raise RuntimeError("a worker for comparing answers did not start")
+        self.is_ready = True
         try:
             self.process.stdin.write(json.dumps([gold, answer]).encode() + b"\n")
         except BrokenPipeError:
@@ -93,7 +96,7 @@ class Worker:
 
 
 class Pool:
-    """Up to `WORKERS` workers, each started when it is first needed."""
+    """Up to `WORKERS` workers, each started when it is first needed; one that died is replaced at once."""
 
     def __init__(self) -> None:
         self.places: queue.LifoQueue[Worker | None] = queue.LifoQueue()  # last in first out: few workers do the work
@@ -106,15 +109,10 @@ class Pool:
         worker = self.places.get()
         try:
             if worker is None or not worker.is_alive:
-                if worker is not None:
-                    self._drop(worker)
-                worker = None
-                worker = Worker()
-                self.started.append(worker)
+                worker = self._start_instead_of(worker)
             decision = worker.ask(gold, answer)
             if not worker.is_alive:
-                self._drop(worker)
-                worker = None
+                worker = self._start_instead_of(worker)
             return decision
         except BaseException:
             # interrupted in the middle: an answer that nobody read must not be taken for the next one's
@@ -125,9 +123,18 @@ class Pool:
         finally:
             self.places.put(worker)
 
+    def _start_instead_of(self, worker: Worker | None) -> Worker:
+        """A new worker, which starts while its caller goes on."""
+        if worker is not None:
+            self._drop(worker)
+        started = Worker()
+        self.started.append(started)
+        return started
+
     def _drop(self, worker: Worker) -> None:
         worker.close()
-        self.started.remove(worker)
+        with suppress(ValueError):  # dropped before, if an interrupt came in between
+            self.started.remove(worker)
 
     def close(self) -> None:
         """End all workers."""
@@ -175,9 +182,9 @@ def _answer(gold: str, answer: str) -> bool | None:
     except Unreadable:
         if not LIBRARY_NOTATION.search(gold + answer):
             return None
-        _stop_timers()
+        signal.setitimer(signal.ITIMER_PROF, 0)
         math_verify()  # its import is not the answer's fault
-        _start_timers()
+        signal.setitimer(signal.ITIMER_PROF, LIBRARY_CPU_LIMIT)
         return decide_by_library(gold, answer)
     except MemoryError:
         return None
