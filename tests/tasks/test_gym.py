@@ -16,6 +16,28 @@ def test_the_answer_is_right_and_no_text_is_run(dataset: str) -> None:
     assert task.reward(example, str(example["answer"])) == 0
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer", "is_right"),
+    [
+        ("1080", "1,080", True),
+        ("1080", r"1{,}080.0", True),
+        ("-5", "−5", True),
+        ("Yes", r"\text{Yes}", True),
+        ("[1, 2, 3]", "[1,2,3]", True),
+        ("and, the, law", "and,  the, law", True),
+        ("7", "3 + 4", False),  # the question of chain_sum
+        (r"\frac{3}{4}", r"\frac{6}{8}", False),  # that of fraction_simplification
+        ("0xa0", "0xbb", False),
+        ("apple, pear", "pear, apple", False),  # that of word_sorting
+        ("on", "no", False),
+        ("8*(5*1 - 2)", "24", False),
+        ("7", "", False),
+    ],
+)
+def test_an_answer_is_the_same_text_or_the_same_number(gold: str, answer: str, is_right: bool) -> None:
+    assert Gym().reward({"question": "", "answer": gold}, rf"\boxed{{{answer}}}") == float(is_right)
+
+
 def test_training_and_evaluation_are_drawn_apart() -> None:
     task = Gym(GymSettings(dataset="base_conversion", train_size=300, evaluation_size=300))
     train = {example["question"] for example in task.train()}

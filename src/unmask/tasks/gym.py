@@ -1,18 +1,21 @@
 """Tasks of `reasoning-gym`, which makes examples of a hundred kinds on demand.
 
 Only its examples are used. Its scorers evaluate a response's text as code, so an answer here is right when it is the
-example's answer: the same text, or the same by the rules of `equivalence/`.
+example's answer: the same text but for spaces and LaTeX's wrapping, or the same number. Not by the rules of
+`equivalence/`: many examples ask for a calculation, a simplification or an order, and there the question itself would
+be equal to its answer.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.errors import UnmaskError, nearest
-from unmask.tasks.equivalence import compare
+from unmask.tasks.equivalence import number
 from unmask.tasks.responses import last_boxed
-from unmask.tasks.task import Example, Judgement, Task, Verdict
+from unmask.tasks.task import Example, Task
 
 EVALUATION_SEED = 10**9
 """Example `index` is drawn from seed + index, so the sets' seeds must lie further apart than their sizes."""
@@ -55,16 +58,25 @@ class Gym(Task):
     def prompt(self, example: Example) -> str:
         return f"{example['question']}\n"
 
-    def judge(self, example: Example, response: str) -> Judgement:
-        answer = last_boxed(response)
-        verdict = Verdict.WRONG if answer is None else compare(str(example["answer"]), answer)
-        return Judgement(float(verdict is Verdict.RIGHT), verdict)
-
     def reward(self, example: Example, response: str) -> float:
-        return self.judge(example, response).reward
+        answer = last_boxed(response)
+        return float(answer is not None and is_same(str(example["answer"]), answer))
 
     def solution(self, example: Example) -> str:
         return f"\\boxed{{{example['answer']}}}"
+
+
+def is_same(gold: str, answer: str) -> bool:
+    """Whether the texts are the same, or the same plain number."""
+    wanted, given = _plain(gold), _plain(answer)
+    return wanted == given or (number(wanted) is not None and number(wanted) == number(given))
+
+
+def _plain(text: str) -> str:
+    """Without LaTeX's wrapping of words and numbers, and without spaces that separate nothing."""
+    text = re.sub(r"\\(?:text|math)(?:bf|it|rm|tt)?\s*\{([^{}]*)\}", r"\1", text.replace("−", "-"))
+    text = re.sub(r"\\[,!;: ]|\{,\}|\$", lambda found: "," if found[0] == "{,}" else "", text)
+    return re.sub(r"\s*([^\w\s])\s*", r"\1", " ".join(text.split()))
 
 
 class Made(Sequence[Example]):
