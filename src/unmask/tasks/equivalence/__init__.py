@@ -2,7 +2,8 @@
 
 `spelling.py` brings notations together with the tables of `notations.py`, `units.py` knows units, `answers.py` finds
 what kind of thing an answer is, `expressions.py` calculates, `comparison.py` holds the rules, `deciding.py` asks them
-or math-verify, `workers.py` keeps all of it within a time limit. Not here: finding the answer in a response (`tasks/responses.py`).
+or math-verify, `workers.py` keeps all of it within a time limit. Not here: finding the answer in a response
+(`tasks/responses.py`).
 """
 
 import re

@@ -24,7 +24,7 @@ CPU_LIMIT = 1.0
 """Seconds of computing for one pair."""
 LIBRARY_CPU_LIMIT = 0.6
 """Seconds of computing for a second attempt, through math-verify; its import, once in each worker, comes on top."""
-WALL_LIMIT = 3.5
+WALL_LIMIT = 3.0
 """Seconds on the clock for all of that, where the machine is busy or the worker waits."""
 MEMORY_LIMIT = 4 * 1024**3
 """Bytes of address space of a worker."""
