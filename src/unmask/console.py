@@ -64,6 +64,9 @@ class TrainingView:
 
     def finish(self, result: Result, kept: str) -> None:
         """Say where everything is."""
+        errors = sum(int(metrics.get("reward/errors", 0)) for metrics in result.metrics)
+        if errors:
+            console.print(Text(f"the task failed on {errors} responses, which got the smallest reward: see errors.txt"))
         if result.evaluations:
             path = " → ".join(f"{evaluation['accuracy']:.3f}" for evaluation in result.evaluations)
             console.print(f"accuracy {path}")

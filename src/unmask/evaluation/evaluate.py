@@ -12,7 +12,7 @@ from unmask.evaluation.responses import Judged, ResponseFile
 from unmask.evaluation.statistics import pass_at_k, wilson
 from unmask.models import Denoiser
 from unmask.randomness import derive, name_seed
-from unmask.tasks import Example, Task, Verdict
+from unmask.tasks import Example, Task, Verdict, judge_safely
 from unmask.tasks.rendering import left_pad, prompt_tokens, response_text
 
 CHUNK_TOKENS = 16_384
@@ -102,7 +102,7 @@ def evaluate(
         row_forwards += rollout.row_forwards
         asked = [chosen[index] for index, _ in chunk]
         responses = response_text(tokenizer, rollout.response_ids)
-        judgements = task.judge_all(asked, responses)
+        judgements, _ = judge_safely(task, asked, responses)
         judged = [
             Judged(*name, response, judgement.reward, judgement.verdict)
             for name, response, judgement in zip(chunk, responses, judgements, strict=True)

@@ -16,7 +16,7 @@ class Verdict(StrEnum):
     RIGHT = "right"
     WRONG = "wrong"
     UNSURE = "unsure"
-    """It could not be told: the answer was not understood, or comparing it took too long."""
+    """It could not be told: the answer was not understood, comparing it took too long, or judging it failed."""
 
 
 class Judgement(NamedTuple):
@@ -101,3 +101,31 @@ class Task(ABC):
     def show(self, example: Example, response: str) -> str:
         """Question and answer as a person would want to read them, possibly over several lines."""
         return f"{self.prompt(example)} → {response}"
+
+
+def judge_safely(
+    task: Task, examples: Sequence[Example], responses: Sequence[str]
+) -> tuple[list[Judgement], dict[int, Exception]]:
+    """As `task.judge_all`, but an error of the task costs only the responses in which it happens.
+
+    Returns:
+        The judgements, with the smallest reward and `unsure` where judging failed; and those errors, by index.
+
+    Raises:
+        UnmaskError: from the task, which says with it that nothing can be judged here.
+    """
+    try:
+        return task.judge_all(examples, responses), {}
+    except UnmaskError:
+        raise
+    except Exception as error:  # a border: whatever a user's task raises
+        if len(responses) == 1:
+            return [Judgement(task.reward_min, Verdict.UNSURE)], {0: error}
+    judgements: list[Judgement] = []
+    errors: dict[int, Exception] = {}
+    for index, (example, response) in enumerate(zip(examples, responses, strict=True)):
+        (judgement,), failed = judge_safely(task, [example], [response])
+        judgements.append(judgement)
+        if failed:
+            errors[index] = failed[0]
+    return judgements, errors

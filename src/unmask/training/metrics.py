@@ -18,9 +18,7 @@ class MetricsFile:
         self.path = path
 
     def write(self, metrics: dict[str, float]) -> None:
-        line = json.dumps(metrics, allow_nan=False)
-        with self.path.open("a") as file:
-            file.write(line + "\n")
+        append_text(self.path, json.dumps(metrics, allow_nan=False) + "\n")
 
     def read(self) -> list[dict[str, float]]:
         """Everything written so far."""
@@ -35,6 +33,12 @@ class MetricsFile:
         """Replace every line by what `change` makes of it; none drops the line."""
         kept = [changed for line in self.read() if (changed := change(line)) is not None]
         replace_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def append_text(path: Path, text: str) -> None:
+    """Write at the end of a file, which need not exist."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,14 +20,17 @@ from unmask.models import Denoiser, without_adapter
 from unmask.objectives import TRUNCATION
 from unmask.randomness import derive, name_seed, stream
 from unmask.replay import Replay, Scores, States
-from unmask.tasks import Task, Verdict
+from unmask.tasks import Task, Verdict, judge_safely
 from unmask.tasks.rendering import prompt_batch, response_text
 from unmask.training.checkpoint import read_optimizer, read_state, save_checkpoint
 from unmask.training.distributed import World
 from unmask.training.interrupts import Interrupts
-from unmask.training.metrics import MetricsFile, write_samples
+from unmask.training.metrics import MetricsFile, append_text, write_samples
 from unmask.training.optimizer import build_optimizer, optimizer_step
 from unmask.training.recipe import Recipe
+
+ERRORS_KEPT = 3
+"""Errors in judging that a step's worker writes to errors.txt."""
 
 Listener = Callable[[dict[str, float], int], None]
 """Called with a step's metrics and the number of steps of the run; first, before training, with the step alone."""
@@ -49,6 +53,8 @@ class PolicyActor:
     """Responses judged."""
     unsure: int = 0
     """Of these, those whose verdict was unsure."""
+    errors: list[str] = field(default_factory=list)
+    """For each response in which the task raised an error: prompt, response and traceback."""
 
     def sample(
         self,
@@ -78,7 +84,12 @@ class PolicyActor:
         with self._timed("reward"):
             examples = [prompts.examples[index] for index in rollout.prompt.tolist()]
             responses = response_text(self.tokenizer, rollout.response_ids)
-            judgements = self.task.judge_all(examples, responses)
+            judgements, errors = judge_safely(self.task, examples, responses)
+            for index, error in errors.items():
+                told = "".join(traceback.format_exception(error))
+                self.errors.append(
+                    f"prompt: {self.task.prompt(examples[index])}\nresponse: {responses[index]}\n{told}\n"
+                )
             for example, judgement in zip(examples, judgements, strict=True):
                 self._check(example, judgement.reward)
             self.judged += len(judgements)
@@ -234,6 +245,7 @@ class Trainer:
                 "step": self.step,
                 **self.describe(experience),
                 "reward/unsure": self.world.total(actor.unsure) / max(1.0, self.world.total(actor.judged)),
+                "reward/errors": self.world.total(len(actor.errors)),
                 **metrics,
                 **{name: self.world.total(value) / self.world.size for name, value in experience.metrics.items()},
                 **seconds,
@@ -241,8 +253,11 @@ class Trainer:
             every = self.recipe.evaluation.every
             if every and (self.step % every == 0 or self.is_over()):
                 metrics["eval/accuracy"] = self.evaluate()
+            errors = "".join(str(part) for part in self.world.gather("".join(actor.errors[:ERRORS_KEPT])))
             if self.world.is_main:
                 self.metrics.write(metrics)
+                if errors:
+                    append_text(self.run / "errors.txt", f"step {self.step}\n{errors}")
                 if self.recipe.trainer.samples_per_step:
                     path = self.run / "samples" / f"step-{self.step:06d}.jsonl"
                     count = self.recipe.trainer.samples_per_step
