@@ -13,6 +13,7 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.benchmarks import evaluation_task
 from unmask.evaluation.evaluate import Evaluation, evaluate
 from unmask.evaluation.responses import Judged, ResponseFile
+from unmask.evaluation.settings import worded
 from unmask.models import load, load_tokenizer
 from unmask.models.loading import find
 from unmask.tasks import Task
@@ -91,18 +92,19 @@ def plan(
         identity = {"name": model, "weights": fingerprint(folder)}
         for task_name, task in built.items():
             for setting, decoding in decodings(task, has_template):
-                file = None
+                asked, file = worded(task, task_name, setting), None
                 if output is not None:
                     name = re.sub(r"[^\w.-]+", "_", f"{model} {task_name} {setting} {decoding.length}") + ".jsonl"
                     settings = {
                         "model": identity,
                         "task": task_name,
+                        "instruction": asked.instruction if has_template else None,
                         "conditions": task.conditions,
                         "seed": seed,
                         "decoding": decoding.model_dump(exclude={"batch_tokens"}),  # of no influence on results
                     }
                     file = ResponseFile(output if output.suffix == ".jsonl" else output / name, settings)
-                cells.append(Cell(model, task_name, task, setting, decoding, file))
+                cells.append(Cell(model, task_name, asked, setting, decoding, file))
     if output is not None and output.suffix == ".jsonl" and len(cells) > 1:
         raise UnmaskError(f"--output {output}: is one file for {len(cells)} evaluations; name a folder")
     return cells

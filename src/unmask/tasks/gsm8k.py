@@ -31,6 +31,8 @@ class Gsm8kSettings(BaseModel):
     """Evaluation set, named likewise."""
     evaluation_split: str = "test"
     """Split of an evaluation set from the hub."""
+    instruction: str | None = None
+    """What a model that was tuned for chat is told, `{prompt}` standing for the problem; none = our own words."""
 
     def build(self) -> Task:
         """The task."""
@@ -45,7 +47,7 @@ class Gsm8k(DataSetTask):
     )
 
     def __init__(self, settings: Gsm8kSettings | None = None) -> None:
-        self.settings = settings or Gsm8kSettings()
+        super().__init__(settings or Gsm8kSettings())
 
     def problem(self, row: Mapping[str, Any]) -> Example:
         return {"question": text_field(row, "question"), **self.example(row)}

@@ -44,7 +44,8 @@ class Task(ABC):
     reward_max: float = 1.0
     """Largest reward there is: the answer is right."""
     instruction: str = ""
-    """Said before the prompt to a model that was tuned for chat; plain models see the prompt alone."""
+    """Said to a model that was tuned for chat, before the prompt or with the prompt in place of `{prompt}`. Plain models
+    see the prompt alone."""
 
     response_length: int = 256
     """Tokens of an answer without reasoning: what is decoded by default from a model without a chat template."""
@@ -68,6 +69,12 @@ class Task(ABC):
     @abstractmethod
     def prompt(self, example: Example) -> str:
         """The question as text."""
+
+    def message(self, example: Example) -> str:
+        """What a model that was tuned for chat is told."""
+        if "{prompt}" in self.instruction:
+            return self.instruction.replace("{prompt}", self.prompt(example).strip("\n"))
+        return self.instruction + self.prompt(example)
 
     @abstractmethod
     def reward(self, example: Example, response: str) -> float:
