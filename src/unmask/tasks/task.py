@@ -44,8 +44,8 @@ class Task(ABC):
     reward_max: float = 1.0
     """Largest reward there is: the answer is right."""
     instruction: str = ""
-    """Said to a model that was tuned for chat, before the prompt or with the prompt in place of `{prompt}`. Plain models
-    see the prompt alone."""
+    """Said to a model that was tuned for chat, before the prompt or with the prompt in place of `{prompt}`; plain
+    models see the prompt alone."""
 
     response_length: int = 256
     """Tokens of an answer without reasoning: what is decoded by default from a model without a chat template."""
