@@ -10,7 +10,7 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain, permutations
 from typing import Any, Literal, Self
 
@@ -44,9 +44,12 @@ class SudokuSettings(BaseModel):
     """Puzzles in the training set (made on demand)."""
     evaluation_size: int = Field(1_024, ge=1)
     """Puzzles in the evaluation set, all from held-out grids."""
+    train: str | None = None
+    """Training set in place of made puzzles: a file or hub name; rows with `puzzle` and `solution`, 16 digits or 81."""
+    train_split: str = "train"
+    """Split of a training set from the hub."""
     evaluation: str | None = None
-    """Evaluation set in place of made puzzles: a file or hub name; rows with `Puzzle` and `Solution`, 16 digits
-    or 81."""
+    """Evaluation set, named likewise."""
     evaluation_split: str = "test"
     """Split of an evaluation set from the hub."""
 
@@ -85,18 +88,28 @@ class Sudoku(Task):
             f"Answer with the {cells} digits of the solved grid inside <answer></answer>.\n"
         )
 
-    def train(self) -> Sequence[Example]:
+    @cached_property
+    def _train(self) -> Sequence[Example]:
+        if self.settings.train is not None:
+            return load_examples(self.settings.train, self.settings.train_split, self.example)
         if self.settings.size == 9:
             return Generated(self.settings, self.settings.train_size, seed=0)
         return Puzzles("train", solution_grids()[HELD_OUT_GRIDS:], self.settings.train_size, self.settings.blanks)
 
-    def evaluation(self) -> Sequence[Example]:
+    @cached_property
+    def _evaluation(self) -> Sequence[Example]:
         if self.settings.evaluation is not None:
             return load_examples(self.settings.evaluation, self.settings.evaluation_split, self.example)
         if self.settings.size == 9:
             return Generated(self.settings, self.settings.evaluation_size, seed=EVALUATION_SEED)
         grids = solution_grids()[:HELD_OUT_GRIDS]
         return Puzzles("evaluation", grids, self.settings.evaluation_size, self.settings.blanks)
+
+    def train(self) -> Sequence[Example]:
+        return self._train
+
+    def evaluation(self) -> Sequence[Example]:
+        return self._evaluation
 
     def example(self, row: Mapping[str, Any]) -> Example:
         puzzle = text_field(row, "puzzle", "Puzzle").strip()

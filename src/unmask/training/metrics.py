@@ -1,7 +1,6 @@
 """What a run writes about itself: one JSON object per optimizer step, and a few of the rollouts behind it."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from unmask.algorithms import Experience, Prompts
 from unmask.tasks import Task
 from unmask.tasks.rendering import response_text
+from unmask.writing import replace_text
 
 
 class MetricsFile:
@@ -39,13 +39,6 @@ def append_text(path: Path, text: str) -> None:
     """Write at the end of a file, which need not exist."""
     with path.open("a", encoding="utf-8") as file:
         file.write(text)
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name and rename it."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    os.replace(partial, path)
 
 
 def write_samples(path: Path, task: Task, tokenizer: Any, prompts: Prompts, experience: Experience, count: int) -> None:
