@@ -1,22 +1,31 @@
 """ForkGRPO-Fast against full ForkGRPO: whole updates on the tiny recipe, in turn, each training a model of its own.
 
-rollout, replay, step   median seconds of full ForkGRPO over those of Fast; the paper's, on GSM8K with an 8B model,
-                        are 1.76, 5.32 and 2.49
-row_forwards, states    the same of what is computed: rows run while sampling, states run while replaying
-overhead_*              median share of Fast's step that is neither sampling, judging nor replay (logging, samples)
+Two full versions: `plain` runs every response's states on their own, as the paper's code does; `shared` is this
+project's, which runs a state once however many responses pass through it. Fast shares as well.
+
+rollout, replay, step   median seconds of plain full ForkGRPO over those of Fast; the paper's, on GSM8K with an 8B
+                        model, are 1.76, 5.32 and 2.49
+*_shared                the same over shared full ForkGRPO: what the three switches alone give
+row_forwards*, states*  the same of what is computed: rows run while sampling, states run while replaying
 occupancy               share of the sampler's places that were filled while rows were still to come; 1 is best
 redundancy              rows run while sampling over states that responses passed through; responses share states
+seconds_*               medians of each version's parts and whole updates
 """
 
 import argparse
 import statistics
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from common import report
+from torch import Tensor
 
 from unmask.config import load_recipe
+from unmask.decoding.distinct import Memory
 from unmask.models import load
 from unmask.runs import build_task
 from unmask.training.distributed import World
@@ -24,6 +33,26 @@ from unmask.training.recipe import Recipe
 from unmask.training.trainer import Trainer
 
 FULL = ["algorithm.pilot=null", "algorithm.sparse_replay=false", "algorithm.state_share=1"]
+PARTS = ("rollout", "reward", "replay", "step")
+
+
+@contextmanager
+def nothing_shared() -> Iterator[None]:
+    """Every row and state is run on its own, also those that are equal."""
+
+    def all_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+        rows = torch.arange(len(x), device=x.device)
+        return rows, rows
+
+    def run_all(_: Memory, states: Tensor, run: Callable[[Tensor], Tensor]) -> Tensor:
+        return run(torch.arange(len(states), device=states.device))
+
+    with (
+        patch("unmask.decoding.sampler.distinct_rows", all_rows),
+        patch("unmask.replay.states.distinct_rows", all_rows),
+        patch.object(Memory, "look_up", run_all),
+    ):
+        yield
 
 
 class Contestant:
@@ -55,23 +84,30 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        full = Contestant([*arguments.set, *FULL], Path(folder) / "full")
+        plain = Contestant([*arguments.set, *FULL], Path(folder) / "plain")
+        shared = Contestant([*arguments.set, *FULL], Path(folder) / "shared")
         fast = Contestant(arguments.set, Path(folder) / "fast")
         for _ in range(arguments.repeats + 1):
-            for contestant in (full, fast):
-                contestant.trainer.update()
-    result = {what: full.median(f"time/{what}") / fast.median(f"time/{what}") for what in ("rollout", "replay", "step")}
-    parts = ("rollout", "reward", "replay")
-    result |= {
-        "row_forwards": full.total("rows/forwarded") / fast.total("rows/forwarded"),
-        "tokens": full.total("tokens/generated") / fast.total("tokens/generated"),
-        "states": full.total("states/distinct") / fast.total("states/distinct"),
+            with nothing_shared():
+                plain.trainer.update()
+            shared.trainer.update()
+            fast.trainer.update()
+    result = {
+        **{part: plain.median(f"time/{part}") / fast.median(f"time/{part}") for part in ("rollout", "replay", "step")},
+        **{
+            f"{part}_shared": shared.median(f"time/{part}") / fast.median(f"time/{part}")
+            for part in ("rollout", "replay", "step")
+        },
+        "tokens": shared.total("tokens/generated") / fast.total("tokens/generated"),
         "occupancy": fast.median("rows/occupancy"),
         "redundancy": fast.total("rows/forwarded") / fast.total("rows/needed"),
-        "groups_mixed_full": full.median("groups/mixed"),
-        **{f"seconds_full_{part}": full.median(f"time/{part}") for part in (*parts, "step")},
-        **{f"seconds_fast_{part}": fast.median(f"time/{part}") for part in (*parts, "step")},
+        "groups_mixed": fast.median("groups/mixed"),
     }
+    for name, full in (("", plain), ("_shared", shared)):
+        result[f"row_forwards{name}"] = full.total("rows/forwarded") / fast.total("rows/forwarded")
+        result[f"states{name}"] = full.total("states/distinct") / fast.total("states/distinct")
+    for name, contestant in (("plain", plain), ("shared", shared), ("fast", fast)):
+        result |= {f"seconds_{name}_{part}": contestant.median(f"time/{part}") for part in PARTS}
     report(result, arguments.json)
 
 

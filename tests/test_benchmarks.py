@@ -50,6 +50,23 @@ def test_the_published_structure_of_rldf_has_the_engines_gradients(
     assert largest_difference(found, expected) <= 1e-5
 
 
+def test_sharing_states_changes_nothing_but_what_is_run(module: Callable[[str], Any], tmp_path: Path) -> None:
+    fast = module("fast")
+    overrides = [*fast.FULL, "trainer.prompts_per_step=6"]
+    plain, shared = (fast.Contestant(overrides, tmp_path / name) for name in ("plain", "shared"))
+    with fast.nothing_shared():
+        plain.trainer.update()
+    shared.trainer.update()
+    (alone,), (together,) = plain.seen, shared.seen
+    for key in ("reward/mean", "tokens/generated", "states/replayed", "tokens/replayed", "fork/step"):
+        assert alone[key] == together[key]
+    assert alone["loss"] == pytest.approx(together["loss"], rel=1e-4, abs=1e-6)
+    assert alone["grad_norm"] == pytest.approx(together["grad_norm"], rel=1e-4)
+    # every generated token costs a forward, and every state is replayed for itself
+    assert alone["rows/forwarded"] == alone["tokens/generated"] > together["rows/forwarded"]
+    assert alone["states/distinct"] == alone["states/replayed"] > together["states/distinct"]
+
+
 @pytest.mark.slow
 def test_both_ways_of_decoding_write_the_same_tokens(tmp_path: Path) -> None:
     file = tmp_path / "result.json"

@@ -27,7 +27,7 @@ def test_help_and_errors_start_without_torch() -> None:
 
 def test_the_module_is_the_same_command() -> None:
     done = subprocess.run([sys.executable, "-m", "unmask", "--help"], capture_output=True, text=True, check=True)
-    commands = ("train", "compare", "sft", "eval", "sample", "score", "diagnose", "doctor", "recipes")
+    commands = ("train", "compare", "sft", "eval", "sample", "score", "filter", "diagnose", "doctor", "recipes")
     assert all(command in done.stdout for command in commands)
 
 

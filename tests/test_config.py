@@ -67,6 +67,10 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
         (["task.name=sudok"], "task.name=sudok is unknown; did you mean sudoku?"),
         (["decoding.order=statik"], "decoding.order=statik is unknown; did you mean static?"),
         (["trainer.steps=abc"], "trainer.steps='abc': input should be a valid integer"),
+        (
+            ["trainer.max_tokens=16"],
+            "trainer.max_tokens=16: no prompt fits beside a response of decoding.length=16 tokens",
+        ),
         (["trainer.steps=0"], "trainer.steps=0: input should be greater than or equal to 1"),
         (
             ["decoding.order=static", "decoding.measure=entropi"],

@@ -18,7 +18,7 @@ from unmask.runs import train
 from unmask.training.recipe import Recipe
 
 CONFIG = LLaDAConfig(mlp_hidden_size=12288)
-RECIPES = ["forkgrpo", "justgrpo", "rldf", "diffu_grpo", "coupled_grpo", "espo", "tracerl", "wd1", "spg"]
+RECIPES = [*ALGORITHMS, "forkgrpo_fast"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -32,7 +32,7 @@ def test_runs_log_what_is_predicted(name: str, tmp_path: Path, monkeypatch: pyte
         "trainer.samples_per_step=0",
     ]
     recipe = load_recipe(f"tiny/{name}", [*overrides, f"run.dir={tmp_path / 'run'}"], Recipe)
-    outcomes = remember_outcomes(ALGORITHMS[name], monkeypatch)
+    outcomes = remember_outcomes(ALGORITHMS[recipe.algorithm.name], monkeypatch)
     steps = train(recipe).metrics
     assert len(steps) == len(outcomes) == 2
     for step, outcome in zip(steps, outcomes, strict=True):
@@ -44,9 +44,13 @@ def test_runs_log_what_is_predicted(name: str, tmp_path: Path, monkeypatch: pyte
         )
         if name in ("forkgrpo", "justgrpo"):
             assert logged == predicted
+        elif name == "forkgrpo_fast":
+            assert 0 < step["states/distinct"] <= cost.replayed.states
         else:
             assert 0 < logged[0] <= predicted[0] and 0 < logged[1] <= predicted[1]
-        assert logged_outcome(recipe, step).tokens_generated(16) == pytest.approx(step["tokens/generated"], abs=1e-6)
+        told = logged_outcome(recipe, step).tokens_generated(16)
+        # which groups have grown beyond their pilot, early ones or late ones, a mean does not tell
+        assert told == pytest.approx(step["tokens/generated"], abs=1e-6, rel=0.1 if name == "forkgrpo_fast" else 0)
 
 
 def remember_outcomes(algorithm: Callable, monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:

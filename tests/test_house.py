@@ -8,6 +8,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "unmask"
 FLOORS = [
     "errors",
     "randomness",
+    "writing",
     "models",
     "decoding",
     "tasks",

@@ -149,7 +149,7 @@ def evaluate_models(
     from unmask import evaluation
     from unmask.console import EvaluationView
     from unmask.errors import UnmaskError
-    from unmask.training.metrics import replace_text
+    from unmask.writing import replace_text
 
     options = {
         "order": order,
@@ -190,6 +190,79 @@ def evaluate_models(
         except OSError as error:
             raise UnmaskError(f"{page}: cannot be written: {error.strerror}") from error
         view.say(f"tables in {page}")
+
+
+@app.command("filter")
+def filter_data(
+    model: Annotated[str, typer.Argument(help="Hub name, folder, checkpoint, or `tiny`.")],
+    task: Annotated[str, typer.Option(help="Task whose training examples are filtered.")],
+    output: Annotated[
+        Path, typer.Option(metavar="FILE.jsonl", help="Where kept examples go; responses are kept beside it.")
+    ],
+    data: Annotated[
+        str | None, typer.Option(help="Training set: a file, or a hub name; the task's own when left out.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split of a training set from the hub.")] = None,
+    examples: Annotated[int | None, typer.Option(min=1, help="How many examples; all when left out.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Responses to each example; one must be right.")] = 16,
+    at_most: Annotated[
+        float, typer.Option("--at-most", min=0, max=1, help="Largest share of right responses that is kept.")
+    ] = 1.0,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", min=1, help="Most tokens of prompt and response together.")
+    ] = None,
+    gen_length: Length = None,
+    steps: Steps = None,
+    block: Block = None,
+    order: Order = "left_to_right",
+    threshold: Threshold = None,
+    temperature: Temperature = 1.0,
+    measure: Measure = None,
+    sampler: Sampler = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    guidance: Guidance = None,
+    cache: Cache = None,
+    horizon: Horizon = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+) -> None:
+    """The training examples that a model can learn from: short enough, and right at least once."""
+    from unmask import evaluation
+    from unmask.console import EvaluationView, filter_report
+
+    options = {
+        "order": order,
+        "steps": steps,
+        "threshold": threshold,
+        "temperature": temperature,
+        "measure": measure,
+        "sampler": sampler,
+        "top_k": top_k,
+        "top_p": top_p,
+        "guidance": guidance,
+        "cache": cache,
+        "horizon": horizon,
+    }
+
+    def decoding(task: Any, has_template: bool) -> Any:
+        return _decoding(gen_length or (256 if has_template else task.response_length), block, options)
+
+    with _interruptible("the same command goes on from here"), EvaluationView() as view:
+        result = evaluation.filter_examples(
+            model,
+            task,
+            decoding,
+            data=data,
+            split=split,
+            examples=examples,
+            samples=samples,
+            at_most=at_most,
+            max_tokens=max_tokens,
+            seed=seed,
+            output=output,
+            watcher=view,
+        )
+    filter_report(result)
 
 
 @app.command("diagnose")

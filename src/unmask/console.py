@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +28,7 @@ from unmask.comparison import ComparedRun, Comparison
 from unmask.comparison.result import HEADER, table
 from unmask.decoding import Decoding, Rollout, decode
 from unmask.diagnostics import Diagnosis, describe, tables
-from unmask.evaluation import Cell, Evaluation, Judged, PaperTable, Scores, details, paper_tables
+from unmask.evaluation import Evaluation, Filtered, Judged, PaperTable, Scores, details, paper_tables
 from unmask.evaluation import Result as EvaluationResult
 from unmask.models import Denoiser, render_prompt
 from unmask.randomness import stream
@@ -64,6 +64,9 @@ class TrainingView:
 
     def finish(self, result: Result, kept: str) -> None:
         """Say where everything is."""
+        errors = sum(int(metrics.get("reward/errors", 0)) for metrics in result.metrics)
+        if errors:
+            console.print(Text(f"the task failed on {errors} responses, which got the smallest reward: see errors.txt"))
         if result.evaluations:
             path = " → ".join(f"{evaluation['accuracy']:.3f}" for evaluation in result.evaluations)
             console.print(f"accuracy {path}")
@@ -165,6 +168,9 @@ def _progress() -> Progress:
 def _advance(progress: Progress, bar: TaskID, metrics: dict[str, float], total: int) -> None:
     """Move a run's bar to the step just done."""
     progress.start()  # not before there is something to show: a mistake in the recipe is one line, no bar
+    if "examples/left_out" in metrics:
+        left_out, examples = int(metrics["examples/left_out"]), int(metrics["examples"])
+        console.print(f"{left_out:,} of {examples:,} training examples are left out as too long (trainer.max_tokens)")
     parts = [
         f"{label} {metrics[key]:.3f}"
         for key, label in [("reward/mean", "reward"), ("loss", "loss"), ("eval/accuracy", "accuracy")]
@@ -190,13 +196,12 @@ class EvaluationView:
         if self.progress.live.is_started:
             self.progress.stop()
 
-    def begin(self, cell: Cell, responses: int) -> None:
+    def begin(self, title: str, responses: int) -> None:
         """A new bar, which takes the place of the last."""
         self.progress.start()
         if self.bar is not None:
             self.progress.remove_task(self.bar)
-        title = escape(f"{cell.model} on {cell.task_name}, {cell.decoding.length} tokens")
-        self.bar = self.progress.add_task(title, total=responses, status="")
+        self.bar = self.progress.add_task(escape(title), total=responses, status="")
         self.judged = self.right = 0
 
     def advance(self, judged: Sequence[Judged]) -> None:
@@ -267,6 +272,29 @@ def score_report(file: Path, scores: Scores) -> None:
     if len(scores.broken) > LISTED:
         console.print(Text(f"{file}: {len(scores.broken) - LISTED} more broken rows, listed in {scores.output.name}"))
     console.print(Text(f"rewards in {scores.output}"), soft_wrap=True)
+
+
+def filter_report(filtered: Filtered) -> None:
+    """What became of the examples, how many responses were right, and where everything is."""
+    counts = {
+        "rows read": filtered.rows,
+        "too long": filtered.too_long,
+        "never right": filtered.never_right,
+        "right too often": filtered.too_easy,
+        "kept": filtered.kept,
+    }
+    console.print(_count_table(counts))
+    responses = filtered.samples * len(filtered.right)
+    console.print(f"{filtered.solve_rate:.4f} of {responses:,} responses are right; examples by their own share:")
+    console.print(_count_table(filtered.spread))
+    console.print(Text(f"kept examples in {filtered.file}, responses in {filtered.responses}"), soft_wrap=True)
+
+
+def _count_table(counts: Mapping[str, int]) -> Table:
+    """One row of numbers."""
+    table = Table(*counts)
+    table.add_row(*(f"{count:,}" for count in counts.values()))
+    return table
 
 
 def show_answer(

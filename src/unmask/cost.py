@@ -39,8 +39,9 @@ def update_cost(recipe: Recipe, outcome: Outcome, config: Any, prompt_length: in
         prompt_length: tokens of a prompt, on average.
 
     Returns:
-        Exact counts for ForkGRPO and JustGRPO, left to right (with sparse replay the most: the reference may be drawn
-        for its group, and is replayed for its segments anyway); elsewhere the most there can be. Operations leave out
+        Exact counts for ForkGRPO and JustGRPO, left to right; elsewhere the most there can be. So with sparse replay,
+        where the reference may be drawn for its group and is replayed for its segments anyway, and with state
+        subsampling, which draws from states that responses share: its count is of `states/distinct`. Operations leave out
         what grows with neither width nor sequence (norms, softmax, sampling), adapters, the extra pass without
         gradients of losses that are no sum over states, and caches.
     """

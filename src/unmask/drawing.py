@@ -4,7 +4,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from unmask.training.metrics import replace_text
+from unmask.writing import replace_text
 
 
 def save_svg(figure: Any, file: Path) -> None:

@@ -18,10 +18,11 @@ from unmask.randomness import name_seed
 from unmask.tasks import Task
 from unmask.training import distributed
 from unmask.training.checkpoint import latest_checkpoint, read_state
-from unmask.training.metrics import MetricsFile, replace_text
+from unmask.training.metrics import MetricsFile
 from unmask.training.recipe import ModelSettings, Recipe, RunSettings, SftRecipe
 from unmask.training.sft import supervised_batch, supervised_training
 from unmask.training.trainer import IsOver, Listener, Trainer
+from unmask.writing import replace_text
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,12 @@ def train(
     run = Path(str(world.gather(chosen)[0]))
     task = build_task(recipe.task, recipe.evaluation.every)
     model, tokenizer = _load(recipe.model, recipe.seed)
+    reference = copy.deepcopy(model) if _keeps_reference(recipe) else None
+    trainer = _trainer(recipe, run, model, tokenizer, task, world, listeners, is_over, reference)
     if world.is_main:
         _create(run, recipe)
     world.barrier()
-    reference = copy.deepcopy(model) if _keeps_reference(recipe) else None
-    return _run(_trainer(recipe, run, model, tokenizer, task, world, listeners, is_over, reference))
+    return _run(trainer)
 
 
 def resume(

@@ -1,7 +1,9 @@
 """ForkGRPO's forks, credit and normalisers, against values computed by hand from METHODS' formulas."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -19,9 +21,10 @@ WINDOWS = ((2, 3), (5, 6))
 
 
 def collect(
-    make_model: Callable, judge: Callable[[Rollout], Tensor] = parity_reward, weight: float = 0.5
+    make_model: Callable, judge: Callable[[Rollout], Tensor] = parity_reward, weight: float = 0.5, **taken_away: Any
 ) -> Experience:
-    algorithm = ForkGRPO(ForkGRPOSettings(group_size=SIZE, windows=WINDOWS, segment_weight=weight), ObjectiveSettings())
+    settings = ForkGRPOSettings(group_size=SIZE, windows=WINDOWS, segment_weight=weight, **taken_away)
+    algorithm = ForkGRPO(settings, ObjectiveSettings())
     actor = FixedActor(make_model(), Decoding(length=LENGTH), judge)
     return algorithm.collect(make_prompts(3, 5, 8), actor)
 
@@ -117,6 +120,55 @@ def test_each_token_with_credit_of_both_kinds_is_scored_once(make_model: Callabl
     objective = plan(experience).objective
     assert isinstance(objective, ClippedObjective)
     torch.testing.assert_close(objective.credit.sum(), experience.credit.sum(), rtol=0, atol=1e-12)
+
+
+def test_forks_at_random_steps_are_uniform_in_their_windows_and_follow_the_key_alone(make_model: Callable) -> None:
+    algorithm = ForkGRPO(ForkGRPOSettings(windows=((1, 3), (4, 7)), fork_at="random"), ObjectiveSettings())
+    n = 6000
+    rollout = collect(make_model).rollout.take(torch.zeros(n, dtype=torch.int64))
+    step = algorithm.forks(rollout, torch.arange(n))
+    for window, (first, last) in enumerate(((1, 3), (4, 7))):
+        share = torch.bincount(step[:, window], minlength=last + 1)[first:].double() / n
+        assert share.sum() == 1
+        torch.testing.assert_close(share, torch.full_like(share, 1 / (last - first + 1)), atol=0.03, rtol=0)
+    assert torch.equal(step, algorithm.forks(rollout, torch.arange(n)))
+    entropy = ForkGRPO(ForkGRPOSettings(windows=((1, 3), (4, 7))), ObjectiveSettings())
+    assert len(entropy.forks(rollout, torch.arange(n)).unique(dim=0)) == 1
+
+
+def test_random_forks_count_steps_and_not_positions(make_model: Callable) -> None:
+    """In any order: a window that lies behind the last step has no fork."""
+    algorithm = ForkGRPO(ForkGRPOSettings(windows=((1, 2), (4, 6)), fork_at="random"), ObjectiveSettings())
+    rollout = replace(
+        collect(make_model).rollout.take(torch.zeros(50, dtype=torch.int64)),
+        reveal_step=torch.tensor([[2, 2, 1, 1, 0, 0, LENGTH, LENGTH]]).expand(50, -1),
+    )
+    step = algorithm.forks(rollout, torch.arange(50))
+    assert set(step[:, 0].tolist()) == {1, 2} and set(step[:, 1].tolist()) == {LENGTH}
+
+
+def test_without_fork_credit_continuations_only_give_values(make_model: Callable) -> None:
+    whole, less = collect(make_model), collect(make_model, fork_credit=False)
+    rollout = less.rollout
+    is_fork = rollout.group % 3 > 0
+    assert whole.credit[is_fork].any() and not less.credit[is_fork].any()
+    assert torch.equal(less.credit[..., 1], whole.credit[..., 1]) and less.credit[..., 1].any()
+    # N is then the roots' tokens
+    tokens = rollout.trainable.sum(-1).double()
+    all_tokens = torch.zeros(3, dtype=torch.float64).index_add(0, rollout.prompt, tokens)[rollout.prompt]
+    expected = whole.credit[..., 0] * (all_tokens / (SIZE * LENGTH)).unsqueeze(-1)
+    torch.testing.assert_close(less.credit[~is_fork][..., 0], expected[~is_fork])
+
+
+def test_without_shrinkage_segments_have_their_value_change(make_model: Callable) -> None:
+    experience = collect(make_model, weight=1.0, shrinkage=False)
+    rollout, reward = experience.rollout, experience.reward
+    for prompt in range(3):
+        rows = [rollout.group == prompt * 3 + j for j in range(3)]
+        values = [reward[row].mean() for row in rows] + [reward[prompt * SIZE]]
+        starts = [*(int((~rollout.trainable[row][0]).sum()) for row in rows), LENGTH]
+        along = torch.cat([(values[j + 1] - values[j]).expand(starts[j + 1] - starts[j]) for j in range(3)])
+        torch.testing.assert_close(experience.credit[prompt * SIZE, :, 1], along / LENGTH / 3)
 
 
 @pytest.mark.parametrize("windows", [[[0, 3]], [[4, 3]], [[2, 5], [5, 6]], [[5, 6], [2, 3]]])

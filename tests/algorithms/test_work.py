@@ -27,6 +27,22 @@ def test_forkgrpo_replays_mixed_groups_and_segments_of_a_reference_without_group
     assert ForkGRPO(unweighted, ObjectiveSettings()).replayed(decoding, MIXED_BRANCH) == Replayed(20, 20)
 
 
+def test_a_thinned_replay_costs_two_responses_of_a_mixed_group_and_the_share_of_states() -> None:
+    decoding = Decoding(length=8)
+    settings = {"group_size": 4, "windows": ((1, 3), (4, 6)), "sparse_replay": True}
+    assert ForkGRPO(ForkGRPOSettings(**settings), ObjectiveSettings()).replayed(decoding, MIXED_BRANCH).states == 16
+    share = ForkGRPOSettings(**settings, state_share=0.3)
+    assert ForkGRPO(share, ObjectiveSettings()).replayed(decoding, MIXED_BRANCH) == Replayed(5, 5)  # ⌈4.8⌉
+    just = JustGRPOSettings(group_size=4, sparse_replay=True, state_share=0.1)
+    outcome = Outcome.expected(prompts=10, count=4, start=[0.0], mixed=0.5)
+    assert JustGRPO(just, ObjectiveSettings()).replayed(decoding, outcome) == Replayed(8, 8)  # of 5 · 2 · 8
+
+
+def test_forks_without_credit_of_their_own_are_not_replayed() -> None:
+    settings = ForkGRPOSettings(group_size=4, windows=((1, 3), (4, 6)), fork_credit=False)
+    assert ForkGRPO(settings, ObjectiveSettings()).replayed(Decoding(length=8), MIXED_BRANCH) == Replayed(6, 6)
+
+
 def test_justgrpo_replays_all_tokens_of_mixed_groups() -> None:
     outcome = Outcome.expected(prompts=10, count=4, start=[0.0], mixed=0.5)
     replayed = JustGRPO(JustGRPOSettings(group_size=4), ObjectiveSettings()).replayed(Decoding(length=8), outcome)

@@ -1,4 +1,3 @@
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,11 +6,8 @@ import torch
 
 import unmask
 from unmask.decoding import Decoding
-from unmask.evaluation import Evaluation, Judged, ResponseFile, evaluate
+from unmask.evaluation import Evaluation, Judged, ResponseFile, evaluate, sampling
 from unmask.tasks import Sudoku
-
-MODULE = sys.modules[evaluate.__module__]
-"""The module, whose name in the package is the function's."""
 
 
 def test_the_shipped_base_is_where_the_readme_says() -> None:
@@ -46,7 +42,7 @@ def test_results_do_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
     model, tokenizer = unmask.load("tiny")
     told: list[Sequence[Judged]] = []
     whole = evaluate(model, tokenizer, Sudoku(), Decoding(length=16), examples=5, seed=0, samples=3)
-    monkeypatch.setattr(MODULE, "CHUNK_TOKENS", 4 * 34)
+    monkeypatch.setattr(sampling, "CHUNK_TOKENS", 4 * 34)
     pieces = evaluate(
         model, tokenizer, Sudoku(), Decoding(length=16), examples=5, seed=0, samples=3, listener=told.append
     )
@@ -76,7 +72,7 @@ def test_an_evaluation_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyt
         if judged:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(MODULE, "CHUNK_TOKENS", 5 * 34)
+    monkeypatch.setattr(sampling, "CHUNK_TOKENS", 5 * 34)
     with pytest.raises(KeyboardInterrupt):
         evaluate(
             model,
@@ -95,7 +91,7 @@ def test_an_evaluation_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyt
     assert 0 < resumed.row_forwards < uninterrupted.row_forwards
     assert len(path.read_text().splitlines()) == 12, "nothing is decoded twice"
 
-    monkeypatch.setattr(MODULE, "sample", None)
+    monkeypatch.setattr(sampling, "sample", None)
     assert run(4, 1, ResponseFile(path, {})).responses == uninterrupted.responses[:8:2], "fewer are read, not decoded"
 
 

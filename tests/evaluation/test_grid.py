@@ -6,13 +6,10 @@ import pytest
 
 from unmask import cli
 from unmask.decoding import Decoding
-from unmask.evaluation import SETTINGS, Cell, Evaluation, Result, evaluate, markdown, paper_tables
+from unmask.evaluation import SETTINGS, Cell, Evaluation, Result, markdown, paper_tables, sampling
 from unmask.evaluation.grid import fingerprint
 from unmask.models.loading import SHIPPED
 from unmask.tasks import Sudoku
-
-MODULE = sys.modules[evaluate.__module__]
-"""The module, whose name in the package is the function's."""
 
 GRID = ["tiny", "--task", "sudoku", "--setting", "rldf-dynamic", "--examples", "4", "--output", "found"]
 
@@ -82,7 +79,7 @@ def test_a_grid_is_kept_shown_and_not_done_twice(
     page = (tmp_path / "found" / "evaluation.md").read_text()
     rows = [line.split("|")[2:] for line in page.splitlines() if line.startswith(("| ./copy |", "| tiny |"))]
     assert rows[0] == rows[1], "the same weights"
-    monkeypatch.setattr(MODULE, "sample", None)
+    monkeypatch.setattr(sampling, "sample", None)
     assert run(monkeypatch, "./copy", *GRID) == 0
     assert (tmp_path / "found" / "evaluation.md").read_text() == page
 

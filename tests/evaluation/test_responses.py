@@ -78,7 +78,7 @@ def test_an_example_that_changed_is_not_taken_for_the_old_one(tmp_path: Path) ->
 def test_a_file_of_something_else_is_refused(line: str, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text(line + "\n")
-    with pytest.raises(UnmaskError, match="not written by `unmask eval`"):
+    with pytest.raises(UnmaskError, match="not kept by unmask"):
         ResponseFile(path, SETTINGS)
     path.unlink()
     written(path)

@@ -1,7 +1,11 @@
 import pytest
 
+from unmask.config import load_recipe
 from unmask.errors import UnmaskError
-from unmask.evaluation import SETTINGS, setting
+from unmask.evaluation import BENCHMARKS, SETTINGS, setting
+from unmask.evaluation.settings import INSTRUCTIONS, worded
+from unmask.tasks import Code, Math
+from unmask.training.recipe import Recipe
 
 
 def test_forkgrpos_setting_is_its_appendix_c() -> None:
@@ -41,3 +45,43 @@ def test_an_option_that_says_something_else_is_a_mistake(name: str, options: dic
     with pytest.raises(UnmaskError) as error:
         setting(name, options)
     assert says in str(error.value)
+
+
+def test_a_papers_words_are_put_around_a_benchmarks_problems() -> None:
+    task = Math()
+    problem = {"problem": "What is {x}?", "answer": "1"}
+    assert task.message(problem) == f"{task.instruction}What is {{x}}?\n"
+    assert worded(task, "math500", "forkgrpo").message(problem) == "What is {x}?"
+    for name in ("rldf-static", "rldf-dynamic"):
+        told = worded(task, "math500", name).message(problem)
+        assert told == "You need to put your final answer in \\boxed{}. This is the problem:\nWhat is {x}?"
+    assert worded(task, "math", "forkgrpo") is task and worded(task, "math500", "static") is task
+    assert task.instruction == Math.instruction
+    program = worded(Code(), "mbpp", "rldf-static").message({"text": "Add.", "test_list": ["assert add(1, 1) == 2"]})
+    assert program.endswith(
+        "assert add(1, 1) == 2\nPlace your code within a single Python code block ```python ```. "
+        "Do not include more than one code block."
+    )
+
+
+def test_every_worded_benchmark_exists() -> None:
+    assert {name for words in INSTRUCTIONS.values() for name in words} <= set(BENCHMARKS)
+    assert {name.partition("-")[0] for name in SETTINGS} == set(INSTRUCTIONS)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "setting", "benchmark"),
+    [
+        ("llada/forkgrpo", "forkgrpo", "gsm8k"),
+        ("llada/forkgrpo_fast", "forkgrpo", "gsm8k"),
+        ("llada/justgrpo", "forkgrpo", "gsm8k"),
+        ("llada/rldf_math", "rldf", "math500"),
+        ("dream/rldf_math", "rldf", "math500"),
+        ("llada/tracerl", "rldf", "math500"),
+        ("llada/rldf_code", "rldf", "mbpp"),
+        ("dream/rldf_code", "rldf", "mbpp"),
+    ],
+)
+def test_training_and_evaluation_say_the_same(recipe: str, setting: str, benchmark: str) -> None:
+    task = load_recipe(recipe, (), Recipe).task.build()
+    assert task.instruction == INSTRUCTIONS[setting][benchmark]

@@ -2,9 +2,11 @@ from pathlib import Path
 
 import pytest
 
+import unmask
 from unmask.errors import UnmaskError
+from unmask.evaluation.score import score_file
 from unmask.runs import train
-from unmask.tasks import CustomTaskSettings
+from unmask.tasks import CustomTaskSettings, Example, Verdict, judge_safely
 
 PARITY = """
 import unmask
@@ -37,3 +39,39 @@ def test_a_class_in_the_users_folder_is_a_task(tmp_path: Path, monkeypatch: pyte
         CustomTaskSettings(name="my_parity:NotATask").build()
     with pytest.raises(UnmaskError, match="there is no module nowhere_at_all"):
         CustomTaskSettings(name="nowhere_at_all:Task").build()
+
+
+class Fragile(unmask.Task):
+    reward_min, reward_max = -1.0, 1.0
+
+    def train(self) -> list[dict[str, str]]:
+        return []
+
+    evaluation = train
+
+    def prompt(self, example: Example) -> str:
+        return "?"
+
+    def reward(self, example: Example, response: str) -> float:
+        if response == "stop":
+            raise UnmaskError("the sandbox is missing; install it")
+        return 1 / int(response)
+
+
+def test_errors_of_a_task_cost_only_the_responses_they_happen_in() -> None:
+    judgements, errors = judge_safely(Fragile(), [{}] * 4, ["1", "0", "two", "-1"])
+    assert judgements == [(1.0, Verdict.RIGHT), (-1.0, Verdict.UNSURE), (-1.0, Verdict.UNSURE), (-1.0, Verdict.WRONG)]
+    assert {index: type(error) for index, error in errors.items()} == {1: ZeroDivisionError, 2: ValueError}
+
+
+def test_a_task_that_says_it_cannot_judge_at_all_is_believed() -> None:
+    with pytest.raises(UnmaskError, match="the sandbox is missing"):
+        judge_safely(Fragile(), [{}] * 2, ["1", "stop"])
+
+
+def test_a_broken_row_of_a_fragile_task_is_listed(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"response": "1"}\n{"response": "0"}\n')
+    scores = score_file(file, f"{__name__}:Fragile")
+    assert scores.broken == {2: f"task {__name__}:Fragile failed on it: ZeroDivisionError: division by zero"}
+    assert scores.accuracy == 1

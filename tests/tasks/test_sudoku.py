@@ -22,6 +22,39 @@ def test_puzzles_keep_their_clues_and_blanks() -> None:
     assert all(is_solution(data[index]["puzzle"], data[index]["solution"]) for index in range(200))
 
 
+def test_nine_by_nine_puzzles_are_made_and_solved() -> None:
+    task = Sudoku(SudokuSettings(size=9, min_blanks=35, max_blanks=40))
+    examples = [task.train()[index] for index in range(5)] + [task.evaluation()[index] for index in range(5)]
+    assert len({example["puzzle"] for example in examples}) == 10
+    for example in examples:
+        assert 35 <= example["puzzle"].count("0") <= 40
+        assert example == task.example(example)
+        assert task.reward(example, task.solution(example)) == 1
+        rows = [example["solution"][start : start + 9] for start in range(0, 81, 9)]
+        assert task.reward(example, "<answer>" + "\n".join(" ".join(row) for row in rows) + "</answer>") == 1
+        # two rows of one band exchanged: columns and boxes stay right, clues do not
+        assert task.reward(example, "".join([rows[1], rows[0], *rows[2:]])) == 0
+        # and of two bands: without clues, boxes alone are wrong
+        mixed = "".join([rows[0], rows[1], rows[3], rows[2], *rows[4:]])
+        assert not is_solution("0" * 81, mixed) and is_solution("0" * 81, "".join([rows[1], rows[0], *rows[2:]]))
+        assert len(task.show(example, example["solution"]).splitlines()) == 9
+    assert "9x9" in task.instruction and "3x3" in task.instruction and task.response_length == 81
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"min_blanks": 13}, "min_blanks=13 is more than max_blanks=12"),
+        ({"max_blanks": 17}, "a 4×4 grid has 16 cells"),
+        ({"size": 9, "max_blanks": 29}, "min_blanks=30 is more than max_blanks=29"),
+        ({"size": 5}, "size"),
+    ],
+)
+def test_blanks_that_do_not_fit_are_refused(settings: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        SudokuSettings(**settings)
+
+
 def test_any_valid_completion_is_right() -> None:
     puzzle = {"puzzle": "0" * 16, "solution": solution_grids()[0]}
     assert all(Sudoku().reward(puzzle, grid) == 1 for grid in solution_grids())

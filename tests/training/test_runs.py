@@ -211,6 +211,36 @@ def test_a_reward_out_of_range_names_the_prompt(small: Callable, monkeypatch: py
         train("tiny/forkgrpo", small("run", "evaluation.every=0"))
 
 
+def test_a_task_that_raises_costs_that_response_its_reward_and_never_the_run(
+    small: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reward(_: Sudoku, example: dict, response: str) -> float:
+        if response.startswith("1"):
+            raise ZeroDivisionError("a bug in the task")
+        return 1.0
+
+    monkeypatch.setattr(Sudoku, "reward", reward)
+    result = train("tiny/forkgrpo", small("run", "trainer.steps=2"))
+    assert len(result.metrics) == 2
+    for metrics in result.metrics:
+        assert metrics["reward/errors"] > 0
+        assert metrics["reward/unsure"] > 0 and 0 < metrics["reward/mean"] < 1
+    told = (tmp_path / "run" / "errors.txt").read_text()
+    assert "step 1\nprompt: " in told and "ZeroDivisionError: a bug in the task" in told and "response: 1" in told
+    assert result.evaluations[-1]["accuracy"] > 0
+
+    def broken(*_: object) -> float:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Sudoku, "reward", broken)
+    assert train("tiny/forkgrpo", small("broken", "trainer.steps=1")).evaluations[-1]["accuracy"] == 0
+
+
+def test_without_errors_there_is_no_file_of_them(small: Callable, tmp_path: Path) -> None:
+    result = train("tiny/forkgrpo", small("run", "trainer.steps=1", "evaluation.every=0"))
+    assert result.metrics[0]["reward/errors"] == 0 and not (tmp_path / "run" / "errors.txt").exists()
+
+
 def test_python_api_of_the_readme(tmp_path: Path) -> None:
     model, tokenizer = unmask.load("tiny")
     ids = torch.tensor([tokenizer("3102200002100320=").input_ids])

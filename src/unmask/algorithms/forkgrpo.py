@@ -12,8 +12,8 @@
                accumulation microsteps)
 
 What the method consists of can be taken away piece by piece (`fork_at`, `fork_credit`, `segment_weight`, `shrinkage`),
-to see what each is worth. ForkGRPO-Fast is three settings, each on its own: `pilot` (statistics use the counts really collected), `sparse_replay`
-and `state_share`. Normalisers are those of all collected responses.
+to see what each is worth. ForkGRPO-Fast is three settings, each on its own: `pilot` (statistics use the counts really
+collected), `sparse_replay` and `state_share`. Normalisers are those of all collected responses.
 
 METHODS "ForkGRPO". λ is not in the paper's text. The paper decodes left to right, where step i reveals position i. In
 any other order a step's entropy is the mean over the tokens it reveals, a segment is what was revealed between two
@@ -125,17 +125,10 @@ class ForkGRPO:
             actor,
             settings.group_size,
             pilot=settings.pilot,
-            forks=self._forks,
+            forks=self.forks,
             most_forks=len(settings.windows),
         )
         return self._credit(groups, actor)
-
-    def _forks(self, references: Rollout, key: Tensor) -> Tensor:
-        entropy, reveal_step = references.entropy, references.reveal_step
-        if self.settings.fork_at == "random":
-            # a number of its own for every step, in place of how unsure the reference was
-            entropy = uniform(derive(key.to(entropy.device), _FORKS).unsqueeze(-1), reveal_step)
-        return fork_steps(entropy, reveal_step, self.settings.windows)
 
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
         settings, credit = self.settings, experience.credit
@@ -172,6 +165,14 @@ class ForkGRPO:
             tokens += (alone * outcome.changed * (ends - outcome.start)).sum()
         states = kept_count(settings.state_share, tokens.item())
         return Replayed(states, states)  # left to right every token has a state of its own
+
+    def forks(self, references: Rollout, key: Tensor) -> Tensor:
+        """(n, K) the steps at which finished references of n prompts are forked, L = none; `key` (n,) the prompts'."""
+        entropy, reveal_step = references.entropy, references.reveal_step
+        if self.settings.fork_at == "random":
+            # a number of its own for every step, in place of how unsure the reference was
+            entropy = uniform(derive(key.to(entropy.device), _FORKS).unsqueeze(-1), reveal_step)
+        return fork_steps(entropy, reveal_step, self.settings.windows)
 
     def _credit(self, groups: Groups, actor: Actor) -> Experience:
         rollout, reward, reference = groups.rollout, groups.reward, groups.reference

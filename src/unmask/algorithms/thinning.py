@@ -55,10 +55,12 @@ def reveal_plan(
     if state_share < 1:
         order = state_order(states, experience.key)
         weight = state_weight(states, rollout, credit).unsqueeze(-1)
-        everyone, first = actor.gather(torch.cat([order, weight], dim=-1))
+        # on the host, where sums come out the same for all workers, who have to agree on the draw
+        everyone, first = actor.gather(torch.cat([order, weight], dim=-1).cpu())
         own = slice(first, first + len(states))
         probability, kept = (
-            x[own] for x in draw_states(state_draw, state_share, weight=everyone[:, -1], order=everyone[:, :-1])
+            x[own].to(credit.device)
+            for x in draw_states(state_draw, state_share, weight=everyone[:, -1], order=everyone[:, :-1])
         )
         token = kept[states.state]
         credit = (credit / probability[states.state].unsqueeze(-1).to(credit))[token]

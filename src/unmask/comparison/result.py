@@ -11,7 +11,7 @@ from pathlib import Path
 from unmask.comparison.budget import Budget
 from unmask.comparison.curves import Curve, Point, draw
 from unmask.errors import UnmaskError
-from unmask.training.metrics import replace_text
+from unmask.writing import replace_text
 
 HEADER = ("recipe", "final accuracy", "start accuracy", "tokens", "seconds", "steps", "s/step")
 

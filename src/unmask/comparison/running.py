@@ -18,9 +18,10 @@ from unmask.models.files import one_line
 from unmask.models.loading import find
 from unmask.training import distributed
 from unmask.training.checkpoint import latest_checkpoint
-from unmask.training.metrics import MetricsFile, replace_text
+from unmask.training.metrics import MetricsFile
 from unmask.training.recipe import Recipe, RunSettings
 from unmask.training.trainer import Listener
+from unmask.writing import replace_text
 
 ONLY_BEFORE_AND_AFTER = 10**9
 """`evaluation.every` of a recipe that says never: farther than any run goes."""

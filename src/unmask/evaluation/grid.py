@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from unmask.decoding import Decoding
 from unmask.errors import UnmaskError
 from unmask.evaluation.benchmarks import evaluation_task
 from unmask.evaluation.evaluate import Evaluation, evaluate
-from unmask.evaluation.responses import Judged, ResponseFile
+from unmask.evaluation.responses import ResponseFile
+from unmask.evaluation.sampling import Watcher, check_samples
+from unmask.evaluation.settings import worded
 from unmask.models import load, load_tokenizer
 from unmask.models.loading import find
 from unmask.tasks import Task
@@ -37,16 +39,6 @@ class Result(NamedTuple):
 
     cell: Cell
     evaluation: Evaluation
-
-
-class Watcher(Protocol):
-    """Is told how far a grid is."""
-
-    def begin(self, cell: Cell, responses: int) -> None:
-        """A cell starts that asks for as many responses."""
-
-    def advance(self, judged: Sequence[Judged]) -> None:
-        """Some of them are there."""
 
 
 Decodings = Callable[[Task, bool], Sequence[tuple[str, Decoding]]]
@@ -75,11 +67,7 @@ def plan(
         for name, decoding in chosen:
             if sum((name, decoding.length) == (other, its.length) for other, its in chosen) > 1:
                 raise UnmaskError(f"{name}: named twice")
-            if samples > 1 and decoding.temperature == 0 and decoding.order != "random":
-                raise UnmaskError(
-                    f"--samples {samples}: temperature 0 gives the same response every time ({name}); "
-                    "leave --samples out or set --temperature above 0"
-                )
+            check_samples(samples, decoding, name)
     if output is not None:
         _check_output(output)
     for task in built.values():
@@ -91,18 +79,19 @@ def plan(
         identity = {"name": model, "weights": fingerprint(folder)}
         for task_name, task in built.items():
             for setting, decoding in decodings(task, has_template):
-                file = None
+                asked, file = worded(task, task_name, setting), None
                 if output is not None:
                     name = re.sub(r"[^\w.-]+", "_", f"{model} {task_name} {setting} {decoding.length}") + ".jsonl"
                     settings = {
                         "model": identity,
                         "task": task_name,
+                        "instruction": asked.instruction if has_template else None,
                         "conditions": task.conditions,
                         "seed": seed,
                         "decoding": decoding.model_dump(exclude={"batch_tokens"}),  # of no influence on results
                     }
                     file = ResponseFile(output if output.suffix == ".jsonl" else output / name, settings)
-                cells.append(Cell(model, task_name, task, setting, decoding, file))
+                cells.append(Cell(model, task_name, asked, setting, decoding, file))
     if output is not None and output.suffix == ".jsonl" and len(cells) > 1:
         raise UnmaskError(f"--output {output}: is one file for {len(cells)} evaluations; name a folder")
     return cells
@@ -133,7 +122,8 @@ def _evaluate_model(
     results = []
     for cell in cells:
         available = len(cell.task.evaluation())
-        watcher.begin(cell, min(examples or available, available) * samples)
+        title = f"{cell.model} on {cell.task_name}, {cell.decoding.length} tokens"
+        watcher.begin(title, min(examples or available, available) * samples)
         evaluation = evaluate(
             denoiser,
             tokenizer,

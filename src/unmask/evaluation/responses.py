@@ -5,7 +5,6 @@ stands beside them: `responses.jsonl` has a `responses.settings.json`.
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.tasks import Example, Verdict
+from unmask.writing import replace_text
 
 OWN = ("example", "sample", "response", "reward", "verdict")
 """Fields of a row besides the example's."""
 
-UNCOMPARED = ("model.name",)
-"""Settings that may differ: the same weights may be found elsewhere."""
+UNCOMPARED = ("model.name", "task.train", "task.train_split")
+"""Settings that may differ: the same weights and the same examples may be found elsewhere. Each example is compared."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ResponseFile:
         try:
             self.path.parent.mkdir(exist_ok=True)
             if not self._has_settings:
-                self._write_settings()
+                replace_text(self.settings_path, json.dumps(self.settings, indent=1) + "\n")
             with self.path.open("ab") as file:
                 file.truncate(file.tell() - self._rest)
                 file.write(text)
@@ -113,14 +113,9 @@ class ResponseFile:
             raise UnmaskError(f"{self.path}: cannot be written: {error}") from error
         self._rest, self._has_settings = 0, True
 
-    def _write_settings(self) -> None:
-        partial = self.settings_path.with_name(f".{self.settings_path.name}.partial")
-        partial.write_text(json.dumps(self.settings, indent=1) + "\n")
-        os.replace(partial, self.settings_path)
-
     def _compare(self) -> None:
         if not self.settings_path.exists():
-            raise UnmaskError(f"{self.path}: not written by `unmask eval`, or without its settings; name another file")
+            raise UnmaskError(f"{self.path}: not kept by unmask, or without its settings; name another file")
         there, here = _flat(json.loads(self.settings_path.read_text())), _flat(self.settings)
         for key in {**here, **there}:
             if key not in UNCOMPARED and there.get(key) != here.get(key):

@@ -108,4 +108,9 @@ def _judge(row: dict[str, Any], task: str | None, find: Callable[[str], Task]) -
     if not isinstance(name, str):
         raise UnmaskError("kind is missing; name the task there or with --task")
     chosen = find(name)
-    return chosen.judge(chosen.example(row), row["response"])
+    try:
+        return chosen.judge(chosen.example(row), row["response"])
+    except UnmaskError:
+        raise
+    except Exception as error:  # a border: whatever a user's task raises
+        raise UnmaskError(f"task {name} failed on it: {type(error).__name__}: {error}") from error

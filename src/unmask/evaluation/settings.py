@@ -1,10 +1,12 @@
 """The settings that papers evaluate in, by name. Each is one table of theirs; its lengths are the table's columns."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
 from unmask.decoding import Decoding
 from unmask.errors import UnmaskError, nearest
+from unmask.tasks import Task
 
 SETTINGS: dict[str, list[Decoding]] = {
     "forkgrpo": [Decoding(order="static", length=256, steps=256, block=32, temperature=0)],
@@ -17,6 +19,36 @@ SETTINGS: dict[str, list[Decoding]] = {
 }
 """Name → decodings. ForkGRPO: appendix C. RLDF: tables 2 and 3, appendix C.4; it states no temperature, and tokens
 are "unmasked greedily by highest probability", which is taken as 0."""
+
+
+MATHEMATICS = "You need to put your final answer in \\boxed{}. This is the problem:\n{prompt}"
+PROGRAM = (
+    "{prompt}\nPlace your code within a single Python code block ```python ```. "
+    "Do not include more than one code block."
+)
+INSTRUCTIONS: dict[str, dict[str, str]] = {
+    "forkgrpo": {"gsm8k": "{prompt}", "math500": "{prompt}"},
+    "rldf": {
+        "gsm8k": MATHEMATICS,
+        "math500": MATHEMATICS,
+        "amc23": MATHEMATICS,
+        "humaneval": PROGRAM,
+        "mbpp": PROGRAM,
+    },
+}
+"""First part of a setting's name → benchmark → what a model that was tuned for chat is told. ForkGRPO builds on
+JustGRPO's code, which asks the question and says nothing else; RLDF compares with TraceRL, which prints these prompts
+for LLaDA and Dream. Other benchmarks are asked in our own words."""
+
+
+def worded(task: Task, task_name: str, setting: str) -> Task:
+    """The task in a paper's words, or the task itself where the paper has none for it."""
+    instruction = INSTRUCTIONS.get(setting.partition("-")[0], {}).get(task_name)
+    if instruction is None:
+        return task
+    task = copy.copy(task)
+    task.instruction = instruction
+    return task
 
 
 def setting(name: str, options: Mapping[str, Any]) -> list[Decoding]:

@@ -17,7 +17,7 @@ from unmask.tasks.gsm8k import Gsm8k, Gsm8kSettings
 from unmask.tasks.gym import Gym, GymSettings
 from unmask.tasks.math import Math, MathSettings
 from unmask.tasks.sudoku import Sudoku, SudokuSettings
-from unmask.tasks.task import Example, Judgement, Task, Verdict
+from unmask.tasks.task import Example, Judgement, Task, Verdict, judge_safely
 
 TASKS = {
     "code": CodeSettings,
@@ -88,4 +88,5 @@ __all__ = [
     "TaskSettings",
     "Verdict",
     "build_task",
+    "judge_safely",
 ]

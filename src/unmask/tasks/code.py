@@ -40,6 +40,8 @@ class CodeSettings(BaseModel):
     """Evaluation set, named likewise."""
     evaluation_split: str = "test"
     """Split of an evaluation set from the hub."""
+    instruction: str | None = None
+    """What a model that was tuned for chat is told, `{prompt}` standing for the problem; none = our own words."""
     sandbox: Kind = "bubblewrap"
     """Where programs run: bubblewrap, or unsafe (limited, but with this machine's network and files)."""
     seconds: float = Field(6.0, gt=0, le=600)
@@ -66,7 +68,7 @@ class Code(DataSetTask):
     instruction = "Answer with the program in one ```python code block.\n"
 
     def __init__(self, settings: CodeSettings | None = None) -> None:
-        self.settings = settings or CodeSettings()
+        super().__init__(settings or CodeSettings())
         self.limits = Limits(seconds=self.settings.seconds, memory_bytes=self.settings.memory_mib * 2**20)
 
     @property

@@ -78,10 +78,10 @@ class Countdown(Task):
         return self._evaluation
 
     def example(self, row: Mapping[str, Any]) -> Example:
-        return {
-            "numbers": [_integer(name, value) for name, value in _several(row)],
-            "target": _integer(*_one(row, "target", "output")),
-        }
+        numbers = [_integer(name, value) for name, value in _several(row)]
+        target, solution = _integer(*_one(row, "target", "output")), row.get("solution")
+        example = {"numbers": numbers, "target": target}
+        return {**example, "solution": solution} if _solves(numbers, target, solution) else example
 
     def prompt(self, example: Example) -> str:
         return f"{','.join(map(str, example['numbers']))}={example['target']}\n"
@@ -117,6 +117,11 @@ def reaches(numbers: Sequence[int], target: int, answer: str) -> bool:
     except (ValueError, ZeroDivisionError):
         return False
     return Counter(used) == Counter(numbers) and value == target
+
+
+def _solves(numbers: Sequence[int], target: int, solution: Any) -> bool:
+    """Whether a row's solution, if it has one, is an expression to learn from."""
+    return isinstance(solution, str) and reaches(numbers, target, solution)
 
 
 _SPELLINGS = [

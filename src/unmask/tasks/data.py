@@ -28,12 +28,19 @@ class DataSets(Protocol):
     def evaluation(self) -> str: ...
     @property
     def evaluation_split(self) -> str: ...
+    @property
+    def instruction(self) -> str | None: ...
 
 
 class DataSetTask(Task):
     """A task whose examples are the rows of two data sets, each read when it is first asked for."""
 
     settings: DataSets
+
+    def __init__(self, settings: DataSets) -> None:
+        self.settings = settings
+        if settings.instruction is not None:
+            self.instruction = settings.instruction
 
     def problem(self, row: Row) -> Example:
         """A row as an example: what the prompt needs besides what judging does.

@@ -17,7 +17,7 @@ from unmask.tasks.task import Example, Judgement, Task, Verdict
 
 
 class Gsm8kSettings(BaseModel):
-    """Word problems: rows with `question` and `answer`, whose last line is `#### number`."""
+    """Word problems: rows with `question` and `answer`, whose last line is `#### number`, or with `reasoning` apart."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -31,6 +31,8 @@ class Gsm8kSettings(BaseModel):
     """Evaluation set, named likewise."""
     evaluation_split: str = "test"
     """Split of an evaluation set from the hub."""
+    instruction: str | None = None
+    """What a model that was tuned for chat is told, `{prompt}` standing for the problem; none = our own words."""
 
     def build(self) -> Task:
         """The task."""
@@ -45,7 +47,7 @@ class Gsm8k(DataSetTask):
     )
 
     def __init__(self, settings: Gsm8kSettings | None = None) -> None:
-        self.settings = settings or Gsm8kSettings()
+        super().__init__(settings or Gsm8kSettings())
 
     def problem(self, row: Mapping[str, Any]) -> Example:
         return {"question": text_field(row, "question"), **self.example(row)}
@@ -55,7 +57,8 @@ class Gsm8k(DataSetTask):
         answer = after_hashes(text) or text
         if number(answer.lstrip("$")) is None:
             raise UnmaskError(f"answer={text[-60:]!r}: must end in #### and a number")
-        return {"answer": answer.lstrip("$"), "reasoning": text.rpartition("####")[0].strip()}
+        reasoning = text.rpartition("####")[0].strip() or str(row.get("reasoning") or "")
+        return {"answer": answer.lstrip("$"), "reasoning": reasoning}
 
     def prompt(self, example: Example) -> str:
         return f"{example['question']}\n"

@@ -8,7 +8,7 @@ be equal to its answer.
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -80,17 +80,21 @@ def _plain(text: str) -> str:
 
 
 class Made(Sequence[Example]):
-    """Example `index` depends on data set, seed and index alone."""
+    """Example `index` depends on data set, seed and index alone.
 
-    def __init__(self, dataset: str, size: int, seed: int) -> None:
+    Args:
+        options: the data set's own settings.
+    """
+
+    def __init__(self, dataset: str, size: int, seed: int, **options: Any) -> None:
         try:
             import reasoning_gym
             from reasoning_gym.factory import DATASETS
         except ModuleNotFoundError as error:
-            raise UnmaskError("task gym needs `pip install unmask[gym]`") from error
+            raise UnmaskError("examples by reasoning-gym need `pip install unmask[gym]`") from error
         if dataset not in DATASETS:
             raise UnmaskError(f"task.dataset={dataset} is unknown{nearest(dataset, DATASETS)}")
-        self.size, self.source = size, reasoning_gym.create_dataset(dataset, size=size, seed=seed)
+        self.size, self.source = size, reasoning_gym.create_dataset(dataset, size=size, seed=seed, **options)
         if self.source[0]["answer"] is None:
             raise UnmaskError(f"task.dataset={dataset}: its examples have no answer to compare with; use another")
 
@@ -100,5 +104,8 @@ class Made(Sequence[Example]):
     def __getitem__(self, index: int) -> Example:  # type: ignore[override]  # no slices
         if not 0 <= index < self.size:
             raise IndexError(index)
-        made = self.source[index]
+        return self.example(self.source[index])
+
+    def example(self, made: dict[str, Any]) -> Example:
+        """What is kept of reasoning-gym's own example."""
         return {"question": made["question"], "answer": made["answer"]}

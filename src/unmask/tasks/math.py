@@ -31,6 +31,8 @@ class MathSettings(BaseModel):
     """Evaluation set, named likewise; `math-ai/amc23` is another."""
     evaluation_split: str = "test"
     """Split of an evaluation set from the hub."""
+    instruction: str | None = None
+    """What a model that was tuned for chat is told, `{prompt}` standing for the problem; none = our own words."""
 
     def build(self) -> Task:
         """The task."""
@@ -46,7 +48,7 @@ class Math(DataSetTask):
     )
 
     def __init__(self, settings: MathSettings | None = None) -> None:
-        self.settings = settings or MathSettings()
+        super().__init__(settings or MathSettings())
 
     def problem(self, row: Mapping[str, Any]) -> Example:
         return {"problem": text_field(row, "problem", "question"), **self.example(row)}

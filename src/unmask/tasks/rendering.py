@@ -12,10 +12,9 @@ from unmask.tasks.task import Example, Task
 
 def prompt_tokens(task: Task, example: Example, tokenizer: Any) -> list[int]:
     """Token ids of one prompt: through the chat template with the task's instruction where the tokenizer has one."""
-    text = task.prompt(example)
     if tokenizer.chat_template:
-        return render_prompt(tokenizer, [{"role": "user", "content": task.instruction + text}])
-    return render_prompt(tokenizer, text)
+        return render_prompt(tokenizer, [{"role": "user", "content": task.message(example)}])
+    return render_prompt(tokenizer, task.prompt(example))
 
 
 def prompt_batch(task: Task, examples: Sequence[Example], tokenizer: Any) -> tuple[Tensor, Tensor]:

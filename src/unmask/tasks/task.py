@@ -16,7 +16,7 @@ class Verdict(StrEnum):
     RIGHT = "right"
     WRONG = "wrong"
     UNSURE = "unsure"
-    """It could not be told: the answer was not understood, or comparing it took too long."""
+    """It could not be told: the answer was not understood, comparing it took too long, or judging it failed."""
 
 
 class Judgement(NamedTuple):
@@ -44,7 +44,8 @@ class Task(ABC):
     reward_max: float = 1.0
     """Largest reward there is: the answer is right."""
     instruction: str = ""
-    """Said before the prompt to a model that was tuned for chat; plain models see the prompt alone."""
+    """Said to a model that was tuned for chat, before the prompt or with the prompt in place of `{prompt}`; plain
+    models see the prompt alone."""
 
     response_length: int = 256
     """Tokens of an answer without reasoning: what is decoded by default from a model without a chat template."""
@@ -68,6 +69,12 @@ class Task(ABC):
     @abstractmethod
     def prompt(self, example: Example) -> str:
         """The question as text."""
+
+    def message(self, example: Example) -> str:
+        """What a model that was tuned for chat is told."""
+        if "{prompt}" in self.instruction:
+            return self.instruction.replace("{prompt}", self.prompt(example).strip("\n"))
+        return self.instruction + self.prompt(example)
 
     @abstractmethod
     def reward(self, example: Example, response: str) -> float:
@@ -101,3 +108,31 @@ class Task(ABC):
     def show(self, example: Example, response: str) -> str:
         """Question and answer as a person would want to read them, possibly over several lines."""
         return f"{self.prompt(example)} → {response}"
+
+
+def judge_safely(
+    task: Task, examples: Sequence[Example], responses: Sequence[str]
+) -> tuple[list[Judgement], dict[int, Exception]]:
+    """As `task.judge_all`, but an error of the task costs only the responses in which it happens.
+
+    Returns:
+        The judgements, with the smallest reward and `unsure` where judging failed; and those errors, by index.
+
+    Raises:
+        UnmaskError: from the task, which says with it that nothing can be judged here.
+    """
+    try:
+        return task.judge_all(examples, responses), {}
+    except UnmaskError:
+        raise
+    except Exception as error:  # a border: whatever a user's task raises
+        if len(responses) == 1:
+            return [Judgement(task.reward_min, Verdict.UNSURE)], {0: error}
+    judgements: list[Judgement] = []
+    errors: dict[int, Exception] = {}
+    for index, (example, response) in enumerate(zip(examples, responses, strict=True)):
+        (judgement,), failed = judge_safely(task, [example], [response])
+        judgements.append(judgement)
+        if failed:
+            errors[index] = failed[0]
+    return judgements, errors

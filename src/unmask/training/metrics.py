@@ -1,7 +1,6 @@
 """What a run writes about itself: one JSON object per optimizer step, and a few of the rollouts behind it."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from unmask.algorithms import Experience, Prompts
 from unmask.tasks import Task
 from unmask.tasks.rendering import response_text
+from unmask.writing import replace_text
 
 
 class MetricsFile:
@@ -18,9 +18,7 @@ class MetricsFile:
         self.path = path
 
     def write(self, metrics: dict[str, float]) -> None:
-        line = json.dumps(metrics, allow_nan=False)
-        with self.path.open("a") as file:
-            file.write(line + "\n")
+        append_text(self.path, json.dumps(metrics, allow_nan=False) + "\n")
 
     def read(self) -> list[dict[str, float]]:
         """Everything written so far."""
@@ -37,11 +35,10 @@ class MetricsFile:
         replace_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name and rename it."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    os.replace(partial, path)
+def append_text(path: Path, text: str) -> None:
+    """Write at the end of a file, which need not exist."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def write_samples(path: Path, task: Task, tokenizer: Any, prompts: Prompts, experience: Experience, count: int) -> None:

@@ -59,6 +59,9 @@ class TrainerSettings(Section):
     """Rollout batches, each followed by `updates_per_rollout` optimizer updates."""
     prompts_per_step: int = Field(64, ge=1)
     """Prompts of one update over all workers together."""
+    max_tokens: int | None = Field(None, ge=2)
+    """Training examples with more tokens than this, prompt (as the model is shown it) and response together, are left
+    out; none = keep all."""
     updates_per_rollout: int = Field(1, ge=1)
     """Optimizer updates on each rollout batch; from the second on, ratios are clipped against the first."""
     batch_tokens: int = Field(65_536, ge=1)
@@ -111,6 +114,12 @@ class Recipe(Section):
             raise ValueError(
                 f"objective.kl_weight={objective.kl_weight:g}: with objective.reference=rollout and one update the "
                 "divergence is zero; set trainer.updates_per_rollout above 1, reference=start, or kl_weight=0"
+            )
+        limit, length = self.trainer.max_tokens, self.decoding.length
+        if limit is not None and limit <= length:
+            raise ValueError(
+                f"trainer.max_tokens={limit}: no prompt fits beside a response of decoding.length={length} tokens; "
+                "use more"
             )
         if self.model.dtype in ("bfloat16", "float16") and self.model.lora is None:
             raise ValueError(

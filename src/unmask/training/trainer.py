@@ -2,6 +2,7 @@
 
 import math
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -17,19 +18,24 @@ from unmask.errors import UnmaskError
 from unmask.evaluation import evaluate
 from unmask.models import Denoiser, without_adapter
 from unmask.objectives import TRUNCATION
-from unmask.randomness import derive, name_seed, stream
+from unmask.randomness import derive, name_seed
 from unmask.replay import Replay, Scores, States
-from unmask.tasks import Task, Verdict
-from unmask.tasks.rendering import prompt_batch, response_text
+from unmask.tasks import Task, Verdict, judge_safely
+from unmask.tasks.rendering import prompt_batch, prompt_tokens, response_text
 from unmask.training.checkpoint import read_optimizer, read_state, save_checkpoint
 from unmask.training.distributed import World
 from unmask.training.interrupts import Interrupts
-from unmask.training.metrics import MetricsFile, write_samples
+from unmask.training.metrics import MetricsFile, append_text, write_samples
 from unmask.training.optimizer import build_optimizer, optimizer_step
+from unmask.training.order import ExampleOrder
 from unmask.training.recipe import Recipe
 
+ERRORS_KEPT = 3
+"""Errors in judging that a step's worker writes to errors.txt."""
+
 Listener = Callable[[dict[str, float], int], None]
-"""Called with a step's metrics and the number of steps of the run; first, before training, with the step alone."""
+"""Called with a step's metrics and the number of steps of the run; first, before training, with the step alone and,
+where it is known, how many of the `examples` are left out (`examples/left_out`)."""
 
 IsOver = Callable[["Trainer"], bool]
 """Whether a run ends with the last whole step; asked of a trainer before its first step and after each."""
@@ -49,6 +55,8 @@ class PolicyActor:
     """Responses judged."""
     unsure: int = 0
     """Of these, those whose verdict was unsure."""
+    errors: list[str] = field(default_factory=list)
+    """For each response in which the task raised an error: prompt, response and traceback."""
 
     def sample(
         self,
@@ -78,7 +86,12 @@ class PolicyActor:
         with self._timed("reward"):
             examples = [prompts.examples[index] for index in rollout.prompt.tolist()]
             responses = response_text(self.tokenizer, rollout.response_ids)
-            judgements = self.task.judge_all(examples, responses)
+            judgements, errors = judge_safely(self.task, examples, responses)
+            for index, error in errors.items():
+                told = "".join(traceback.format_exception(error))
+                self.errors.append(
+                    f"prompt: {self.task.prompt(examples[index])}\nresponse: {responses[index]}\n{told}\n"
+                )
             for example, judgement in zip(examples, judgements, strict=True):
                 self._check(example, judgement.reward)
             self.judged += len(judgements)
@@ -156,7 +169,13 @@ class Trainer:
         self.seconds = 0.0
         """Time of all steps so far, evaluations not counted; on the main worker."""
         self._is_over = is_over or (lambda trainer: trainer.step >= recipe.trainer.steps)
-        self.examples = self.task.train()
+        length = recipe.decoding.length
+        self.order = ExampleOrder(
+            task.train(),
+            recipe.seed,
+            tokens=lambda example: len(prompt_tokens(task, example, tokenizer)) + length,
+            limit=recipe.trainer.max_tokens,
+        )
 
     def resume(self, checkpoint: Path) -> None:
         """Take over the state of a checkpoint whose weights are already in the model, and forget what came after it."""
@@ -201,7 +220,7 @@ class Trainer:
 
     def _steps(self) -> None:
         settings = self.recipe.trainer
-        self.tell({"step": self.step})
+        self.tell({"step": self.step, **self._left_out()})
         if self.step == 0 and self.recipe.evaluation.every:
             self.evaluate()
         while not self.is_over():
@@ -211,6 +230,12 @@ class Trainer:
             if settings.checkpoint_every and self.step % settings.checkpoint_every == 0:
                 self.checkpoint()
         self.checkpoint()
+
+    def _left_out(self) -> dict[str, float]:
+        """What is known of examples that are too long, before training."""
+        if self.order.left_out is None:
+            return {}
+        return {"examples": len(self.order.examples), "examples/left_out": self.order.left_out}
 
     def update(self) -> None:
         """One step: *sample, judge, credit, replay, step, log*."""
@@ -233,7 +258,9 @@ class Trainer:
             metrics = {
                 "step": self.step,
                 **self.describe(experience),
+                "prompts/left_out": self.order.passed_over(self.step * self.recipe.trainer.prompts_per_step),
                 "reward/unsure": self.world.total(actor.unsure) / max(1.0, self.world.total(actor.judged)),
+                "reward/errors": self.world.total(len(actor.errors)),
                 **metrics,
                 **{name: self.world.total(value) / self.world.size for name, value in experience.metrics.items()},
                 **seconds,
@@ -241,8 +268,11 @@ class Trainer:
             every = self.recipe.evaluation.every
             if every and (self.step % every == 0 or self.is_over()):
                 metrics["eval/accuracy"] = self.evaluate()
+            errors = "".join(str(part) for part in self.world.gather("".join(actor.errors[:ERRORS_KEPT])))
             if self.world.is_main:
                 self.metrics.write(metrics)
+                if errors:
+                    append_text(self.run / "errors.txt", f"step {self.step}\n{errors}")
                 if self.recipe.trainer.samples_per_step:
                     path = self.run / "samples" / f"step-{self.step:06d}.jsonl"
                     count = self.recipe.trainer.samples_per_step
@@ -250,14 +280,10 @@ class Trainer:
                 self.tell(metrics)
 
     def prompts(self, step: int) -> Prompts:
-        """This worker's share of a step's prompts: each epoch visits the training examples in an order of its own."""
-        total, size = self.recipe.trainer.prompts_per_step, len(self.examples)
+        """This worker's share of a step's prompts."""
+        total = self.recipe.trainer.prompts_per_step
         numbers = [(step - 1) * total + index for index in self.world.share(total)]
-        orders = {
-            epoch: torch.randperm(size, generator=stream(self.recipe.seed, "data", epoch))
-            for epoch in {number // size for number in numbers}
-        }
-        examples = [self.examples[int(orders[number // size][number % size])] for number in numbers]
+        examples = [self.order[number] for number in numbers]
         ids, mask = prompt_batch(self.task, examples, self.tokenizer)
         key = derive(torch.tensor(name_seed(self.recipe.seed, "rollout")), torch.tensor(numbers))
         return Prompts(ids, mask, key, tuple(examples))
