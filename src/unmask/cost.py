@@ -41,8 +41,8 @@ def update_cost(recipe: Recipe, outcome: Outcome, config: Any, prompt_length: in
     Returns:
         Exact counts for ForkGRPO and JustGRPO, left to right; elsewhere the most there can be. So with sparse replay,
         where the reference may be drawn for its group and is replayed for its segments anyway, and with state
-        subsampling, which draws from states that responses share: its count is of `states/distinct`. Operations leave out
-        what grows with neither width nor sequence (norms, softmax, sampling), adapters, the extra pass without
+        subsampling, which draws from states that responses share: its count is of `states/distinct`. Operations leave
+        out what grows with neither width nor sequence (norms, softmax, sampling), adapters, the extra pass without
         gradients of losses that are no sum over states, and caches.
     """
     decoding, trainer, objective = recipe.decoding, recipe.trainer, recipe.objective
