@@ -77,7 +77,8 @@ def test_body_or_whole_function_after_a_prompt(public_rows: Rows, sandbox: Sandb
     [
         ("```python\na\n```", "a\n"),
         ("```python\na\n```\nor\n```python\nb\n```\nthat is it", "b\n"),
-        ("```py\na\n```\n```\nb\n```", "b\n"),
+        ("```py\na\n```\n```\nb\n```", "a\n"),  # the second is its output
+        ("```\na\n```\n```\nb\n```", "b\n"),
         ("```python\na\n```\noutput:\n```text\nb\n```", "a\n"),
         ("```python\na\n", "a\n"),
         ("- so:\n  ```python\n  if a:\n      b\n  ```", "if a:\n    b\n"),
@@ -165,10 +166,14 @@ def test_prompts_show_the_tests(public_rows: Rows) -> None:
         ({"prompt": "x"}, "test_list, tests or test is missing"),
         ({"tests": ["x = 1"]}, "the tests hold no assertion"),
         ({"tests": ["assert f(1) =="]}, "a test is not Python"),
-        ({"tests": ["assert 1 == 1"]}, "the tests call no function"),
+        ({"tests": ["assert 1 == 1"]}, "the tests hold no assertion"),
+        ({"tests": ["x = 1\nassert x"]}, "the tests call no function"),
+        ({"tests": [{"input": ""}]}, "all must be texts, or all pairs of input and output"),
     ],
 )
 def test_broken_tests_are_an_error_and_no_reward(row: dict[str, Any], says: str) -> None:
+    with pytest.raises(UnmaskError, match=says):
+        CODE.example(row)
     with pytest.raises(UnmaskError, match=says):
         CODE.reward(row, "def f(x): return 1")
 

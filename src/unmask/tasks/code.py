@@ -16,13 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from unmask.errors import UnmaskError
 from unmask.tasks.code_tests import assertions, completed
 from unmask.tasks.data import DataSetTask
-from unmask.tasks.sandbox import Kind, Limits, Sandbox, examine, shared_sandbox
+from unmask.tasks.responses import fenced_blocks
+from unmask.tasks.sandbox import Examination, Kind, Limits, Sandbox, examine, shared_sandbox
 from unmask.tasks.task import Example, Judgement, Task
 
-FENCE = re.compile(r"^[ \t]*```+[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 EXPERT = "You are an expert Python programmer, and here is your task:"
 """How MBPP's authors begin a prompt."""
-PYTHON = ("python", "python3", "py", "")
 
 
 class CodeSettings(BaseModel):
@@ -81,7 +80,8 @@ class Code(DataSetTask):
         return {"sandbox": self.settings.sandbox}
 
     def example(self, row: Mapping[str, Any]) -> Example:
-        _tests(row)
+        if not _is_printing(row):
+            _examination(row)
         return row
 
     def prompt(self, example: Example) -> str:
@@ -95,19 +95,14 @@ class Code(DataSetTask):
         return f"{EXPERT} {question} Your code should pass these tests:\n\n{listed}\n"
 
     def reward(self, example: Example, response: str) -> float:
-        tests = _tests(example)
-        program = extract_program(response)
-        if isinstance(tests[0], Mapping):
-            passed = [self._prints(program, test) for test in tests]
+        if _is_printing(example):
+            program = extract_program(response)
+            passed = [self._prints(program, test) for test in _tests(example)]
         else:
-            helpers = str(example.get("prompt", "")) if "entry_point" in example else ""
-            examination = assertions(
-                tuple(map(str, tests)),
-                setup=str(example.get("test_setup_code") or ""),
-                prelude="\n".join([*(example.get("test_imports") or []), completed(helpers)]),
-                entry_point=str(example.get("entry_point", "")),
-            )
-            passed = examine(self.sandbox, readings(program, helpers), examination, self.limits)
+            examination = _examination(example)
+            program = extract_program(response, examination.names)
+            programs = readings(program, _beginning(example), examination.names[0])
+            passed = examine(self.sandbox, programs, examination, self.limits)
         return sum(passed) / len(passed)
 
     def judge_all(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Judgement]:
@@ -128,33 +123,72 @@ class Code(DataSetTask):
         return f"```python\n{code.rstrip()}\n```"
 
     def _prints(self, program: str, test: Mapping[str, Any]) -> bool:
-        outcome = self.sandbox.run(program, str(test["input"]), self.limits)
+        read = str(test["input"]).replace("\r\n", "\n")
+        outcome = self.sandbox.run(program, read, self.limits)
+        if outcome.ending == "lost":  # with the server, which need not be this program's fault
+            outcome = self.sandbox.run(program, read, self.limits)
         return outcome.is_success and _printed(outcome.output) == _printed(str(test["output"]))
 
 
-def extract_program(response: str) -> str:
+def extract_program(response: str, names: Sequence[str] = ()) -> str:
     """The last fenced Python block of a response, also one that is not closed; all of it where there is no fence.
 
-    A fence in another language counts only where there is none in Python or without a name.
+    What comes after the program is no program: its output, or an example of its use. So a block that defines one of the
+    `names` comes before others, one in Python before one without a language, and that before one in another.
     """
-    blocks = FENCE.findall(response.replace("\r\n", "\n"))
-    chosen = [text for language, text in blocks if language.lower() in PYTHON] or [text for _, text in blocks]
-    return textwrap.dedent(chosen[-1]) if chosen else response
+    blocks = [(language, textwrap.dedent(text)) for language, text in fenced_blocks(response)]
+    python = [text for language, text in blocks if language == "python"]
+    unnamed = [text for language, text in blocks if not language and text.strip()]
+    defining = [text for language, text in blocks if language in ("python", "") and _defines(text, names)]
+    chosen = defining or python or unnamed or [text for _, text in blocks]
+    return chosen[-1] if chosen else response.lstrip("\ufeff")
 
 
-def readings(program: str, beginning: str) -> list[str]:
-    """What a program can mean, the most likely first, when its prompt was the `beginning` of a function.
+def _defines(program: str, names: Sequence[str]) -> bool:
+    """Whether a program seems to define one of the names. It is searched, not parsed: nobody may trust it."""
+    either = "|".join(map(re.escape, names)) or "(?!)"
+    return re.search(rf"^(?:(?:async +def|def|class) +(?:{either})\b|(?:{either})\s*[:=])", program, re.M) is not None
+
+
+def readings(program: str, beginning: str, name: str = "") -> list[str]:
+    """What a program can mean, the most likely first, when its prompt was the `beginning` of a function with this name.
 
     It is the whole function or its body, and a body may have lost the indentation of all lines or of its first.
     """
-    if not beginning:
+    if not beginning or not program.strip():
         return [program]
     body = program.lstrip("\n")
-    indented = textwrap.indent(body, "    ")
-    continued = [f"{beginning.rstrip()}\n{text}" for text in (body, indented, f"    {body}")]
-    whole = f"{completed(beginning)}\n{program}"
+    bodies = [textwrap.indent(textwrap.dedent(body), "    "), f"    {body}"]
+    if body[0].isspace():
+        bodies.insert(0, body)
+    continued = [f"{beginning.rstrip()}\n{text}" for text in bodies]
+    # the beginning alone is a function, too, that returns nothing: not what the program has left out
+    whole = f"{completed(beginning)}\nglobals().pop({name!r}, None)\n{program}"
     is_whole = re.search(r"^(?:async +def|def|class|from|import|@|[A-Za-z_]\w* *=)", program, re.MULTILINE)
     return [whole, *continued, program] if is_whole else [*continued, whole]
+
+
+def _examination(example: Example) -> Examination:
+    return assertions(
+        tuple(map(str, _tests(example))),
+        setup=str(example.get("test_setup_code") or ""),
+        prelude="\n".join([*(example.get("test_imports") or []), completed(_beginning(example))]),
+        entry_point=str(example.get("entry_point", "")),
+    )
+
+
+def _beginning(example: Example) -> str:
+    """The beginning of the function that is asked for, where the prompt is one."""
+    return str(example.get("prompt", "")) if "entry_point" in example else ""
+
+
+def _is_printing(example: Example) -> bool:
+    """Whether the tests are of a program that reads and prints."""
+    tests = _tests(example)
+    pairs = [test for test in tests if isinstance(test, Mapping)]
+    if pairs and (len(pairs) < len(tests) or any({"input", "output"} - {*pair} for pair in pairs)):
+        raise UnmaskError("tests: all must be texts, or all pairs of input and output")
+    return bool(pairs)
 
 
 def _tests(example: Example) -> list[Any]:

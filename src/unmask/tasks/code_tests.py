@@ -29,7 +29,8 @@ def assertions(tests: tuple[str, ...], *, setup: str = "", prelude: str = "", en
 
     Args:
         tests: statements; each assertion outside of functions and loops is a test, and so is a loop with assertions.
-            A function `check(candidate)` is opened, and its body taken in its place.
+            An assertion without a name, `assert True`, tests nothing and is none. A function `check(candidate)` is
+            opened, and its body taken in its place.
         setup: statements before the tests that may use the candidate's names, e.g. `root = Node(1)`.
         prelude: code that the tests may rely on, e.g. the prompt of a problem with its helper functions.
         entry_point: the candidate's function; without, it is found in the tests.
@@ -43,7 +44,7 @@ def assertions(tests: tuple[str, ...], *, setup: str = "", prelude: str = "", en
         body += [step for node in tree.body for step in _opened(node)]
     if not any(step.is_test for step in body):
         raise UnmaskError(f"code: the tests hold no assertion: {str(list(tests))[:80]}")
-    names = [entry_point] if entry_point else _names(_parse(setup), trees)
+    names = [entry_point] if entry_point else _names(_parse(f"{prelude}\n{setup}"), trees)
     imports = _missing_imports([_parse(setup), *trees], names)
     return Examination(prelude=f"{prelude}\n{imports}", names=tuple(names), steps=tuple(body))
 
@@ -58,6 +59,7 @@ def _parse(source: str) -> ast.Module:
         raise UnmaskError(f"code: a test is not Python: {source.strip()[:80]!r}") from error
 
 
+@functools.lru_cache(maxsize=4096)
 def completed(beginning: str) -> str:
     """The beginning of a function, as Python that can be run; nothing where it is no Python at all."""
     for ending in ("\n", "\n    pass\n"):
@@ -84,6 +86,8 @@ def _opened(node: ast.stmt) -> list[Step]:
         return []  # what `check` holds is taken already
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [_step(node, False)]
+    if isinstance(node, ast.Assert):
+        return [_step(node, any(isinstance(inner, ast.Name) for inner in ast.walk(node.test)))]
     return [_step(node, any(isinstance(inner, ast.Assert) for inner in _own(node)))]
 
 

@@ -71,7 +71,8 @@ def _launch(kind: Kind, interpreter: str, complaints: int) -> tuple[subprocess.P
                 start_new_session=True,  # no terminal, and Ctrl-C is for us to hear
                 **identity,
             )
-        except PermissionError:  # an interpreter that `nobody` may not see
+        except OSError as error:  # an interpreter that `nobody` may not see, or no way to become `nobody`
+            os.write(complaints, f"{interpreter} as user {NOBODY}: {error.strerror}".encode())
             server = subprocess.Popen(["/bin/false"], start_new_session=True)
     return server, ours
 
@@ -85,11 +86,12 @@ def _command(kind: Kind, interpreter: str, control: int) -> list[str]:
             (".plain", "plain.py"),
             (".candidate", "candidate.py"),
             (".examiner", "examiner.py"),
+            (".program", "program.py"),
         ]
     }
     isolation = "isolated" if kind == "bubblewrap" else "limited"
-    # -I and -S: nothing from the environment, the working folder or installed packages
-    python = [interpreter, "-I", "-S", "-c", (inside / "server.py").read_text()]
+    # -s and -S: no installed packages; the environment is ours, and the seed in it makes the order of sets repeatable
+    python = [interpreter, "-s", "-S", "-c", (inside / "server.py").read_text()]
     python += [str(control), isolation, json.dumps(sources)]
     if kind == "unsafe":
         return python
@@ -110,7 +112,10 @@ def view(interpreter: str) -> list[str]:
     options += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     prefix = Path(interpreter).parents[1]
     if not prefix.is_relative_to("/usr"):
-        options += ["--ro-bind", str(prefix), str(prefix)]
+        for path in (prefix / name for name in ("bin", "lib", "lib64")):  # not all of it: it may be somebody's home
+            options += ["--ro-bind-try", str(path), str(path)]
+    for path in _packages(prefix):
+        options += ["--tmpfs", str(path), "--remount-ro", str(path)]
     return [
         *options,
         "--proc",
@@ -126,6 +131,12 @@ def view(interpreter: str) -> list[str]:
         "--chdir",
         "/",
     ]
+
+
+def _packages(prefix: Path) -> list[Path]:
+    """Folders of installed packages: they may hold anything, e.g. a benchmark with its solutions."""
+    roots = {Path("/usr"), Path("/usr/local"), prefix}
+    return sorted({path.resolve() for root in roots for path in root.glob("lib*/python3*/*-packages")})
 
 
 def _works(control: socket.socket) -> bool:

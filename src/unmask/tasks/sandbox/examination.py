@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unmask.errors import UnmaskError
-from unmask.tasks.sandbox.sandbox import Limits, Sandbox
+from unmask.tasks.sandbox.sandbox import Limits, Outcome, Sandbox
 
 TIME_LIMITS = 3
 """Time of a whole examination, in limits of one test: so much can endless loops in several tests cost."""
@@ -53,8 +53,13 @@ def examine(
     passed: dict[int, bool] = {}
     tests = [index for index, step in enumerate(examination.steps) if step.is_test]
     deadline = time.monotonic() + TIME_LIMITS * limits.seconds
+    may_repeat = True
     while len(passed) < len(tests) and (left := deadline - time.monotonic()) > 0:
-        first, *lines = _attempt(sandbox, programs, examination, limits, passed, left) or [""]
+        outcome = _attempt(sandbox, programs, examination, limits, passed, left)
+        if outcome.ending == "lost" and may_repeat:  # with the server, which need not be this candidate's fault
+            may_repeat = False
+            continue
+        first, *lines = outcome.output.splitlines() or [""]
         if first.startswith("broken "):
             raise UnmaskError(f"code: the tests of {', '.join(examination.names)} do not start: {first[7:]}")
         if first != "loaded":
@@ -72,8 +77,8 @@ def _attempt(
     limits: Limits,
     passed: dict[int, bool],
     seconds: float,
-) -> list[str]:
-    """The examiner's lines about the tests that have no verdict yet, from new processes."""
+) -> Outcome:
+    """What the examiner writes about the tests that have no verdict yet, with new processes."""
     steps = [(step.source, step.is_test, index in passed) for index, step in enumerate(examination.steps)]
     tests = {"prelude": examination.prelude, "names": examination.names, "steps": steps}
     arguments = {"seconds": min(limits.seconds, seconds), "tests": json.dumps(tests)}
@@ -85,4 +90,4 @@ def _attempt(
     ):
         outcome = examiner.wait()
         candidate.end()
-    return outcome.output.splitlines()
+    return outcome

@@ -5,12 +5,13 @@ it can do that way is to answer with other values.
 """
 
 import builtins
+import importlib
 import json
 import operator
 import socket
 import sys
 import types
-from typing import Any
+from typing import Any, Iterator  # noqa: UP035  # the sandbox may have an older Python
 
 from unmask.tasks.sandbox.inside import plain
 
@@ -25,8 +26,10 @@ OPERATIONS: dict[str, Any] = {
     "iter": iter,
     "next": next,
     "len": len,
+    "bool": bool,
     "str": str,
     "repr": repr,
+    "await": lambda coroutine: importlib.import_module("asyncio").run(coroutine),
 }
 
 
@@ -37,20 +40,20 @@ class Candidate:
         self.channel = channel
         self.lines = channel.makefile("rb")
         self.objects: list[Any] = []
+        self.numbers: dict[int, int] = {}
 
     def refer(self, value: Any) -> list[Any]:
         """A reference to a value that is not plain: it stays here."""
         name = getattr(value, "__name__", "")
         if isinstance(value, type) and vars(builtins).get(name) is value:
             return ["builtin", name]
-        for index, known in enumerate(self.objects):
-            if known is value:
-                return ["object", index]
-        self.objects.append(value)
-        return ["object", len(self.objects) - 1]
+        number = self.numbers.setdefault(id(value), len(self.objects))  # kept, so no other has this id
+        if number == len(self.objects):
+            self.objects.append(value)
+        return ["coroutine" if isinstance(value, types.CoroutineType) else "object", number]
 
     def resolve(self, data: list[Any]) -> Any:
-        """A value of ours that comes back, or a function of the examiner's that can be called from here."""
+        """A value of ours that comes back, or a function or iterator of the examiner's that can be used from here."""
         kind, index = data
         if kind == "object":
             return self.objects[index]
@@ -58,7 +61,18 @@ class Candidate:
             return vars(sys.modules[NAME])[index]
         if kind == "builtin":
             return getattr(builtins, index)
+        if kind == "iterator":
+            return self.pull(index)
         return lambda *arguments: self.call_back(index, arguments)
+
+    def pull(self, index: int) -> Iterator[Any]:
+        """The items of an iterator of the examiner's."""
+        while True:
+            try:
+                item = self.call_back(index, ())
+            except StopIteration:
+                return
+            yield item
 
     def call_back(self, index: int, arguments: tuple[Any, ...]) -> Any:
         """Have the examiner call a function that it handed over."""
@@ -77,7 +91,7 @@ class Candidate:
             elif kind == "return":
                 return plain.decode(rest[0], self.resolve)
             else:
-                raise RuntimeError(rest[1])
+                raise plain.exception(*(plain.decode(part, self.resolve) for part in rest))
         raise SystemExit
 
     def answer(self, asked: list[Any]) -> bytes:
@@ -88,10 +102,11 @@ class Candidate:
                 value = arguments[0](*arguments[1:], **keywords)
             else:
                 value = OPERATIONS[operation](*arguments)
-            changed = [item if isinstance(item, (list, dict, set, bytearray)) else None for item in arguments]
-            return plain.dumps(["return", value, changed if operation == "call" else []], self.refer)
+            given = [*arguments, *keywords.values()] if operation == "call" else []
+            changed = [item if isinstance(item, plain.MUTABLE) else None for item in given]
+            return plain.dumps(["return", value, changed], self.refer)
         except BaseException as error:
-            return plain.dumps(["raise", type(error).__name__, str(error)[:1000]], self.refer)
+            return plain.dumps(["raise", *plain.describe(error)], self.refer)
 
 
 def load(programs: list[str]) -> None:

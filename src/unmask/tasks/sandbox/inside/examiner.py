@@ -21,15 +21,11 @@ class Lost(BaseException):
     """The candidate's process is gone or too late. Not an `Exception`, so that a test does not catch it."""
 
 
-class RemoteError(Exception):
-    """The candidate raised something that is not a built-in exception."""
-
-
 class Remote:
     """A value that stays in the candidate's process.
 
-    It is called, iterated and read there, but compares by identity here: equality with a value of the candidate's own
-    class is never asked of the candidate.
+    It is called, iterated and read there, but compares by identity here. What would tell the candidate the expected
+    value, and let it decide, is never asked of it: equality, order, `in`, arithmetic.
     """
 
     def __init__(self, examiner: "Examiner", reference: list[Any]) -> None:
@@ -62,7 +58,7 @@ class Remote:
         return int(self._examiner.ask("len", (self,)))
 
     def __bool__(self) -> bool:
-        return True
+        return self._examiner.ask("bool", (self,)) is True
 
     def __str__(self) -> str:
         return str(self._examiner.ask("str", (self,)))
@@ -86,6 +82,7 @@ class Examiner:
         self.remotes: dict[int, Remote] = {}
         self.functions: list[Any] = []
         self.deadline = time.monotonic() + seconds
+        self.is_lost = False
 
     def ask(self, operation: str, arguments: tuple[Any, ...], keywords: dict[str, Any] | None = None) -> Any:
         """Have something done in the candidate's process, and serve the calls that come back meanwhile."""
@@ -94,16 +91,21 @@ class Examiner:
             kind, *rest = self.receive()
             if kind == "return":
                 if operation == "call":
-                    for mine, theirs in zip(arguments, rest[1]):  # noqa: B905  # the sandbox may have an older Python
+                    given = [*arguments, *(keywords or {}).values()]
+                    for mine, theirs in zip(given, rest[1]):  # noqa: B905  # the sandbox may have an older Python
                         _update(mine, theirs)
                 return rest[0]
             if kind == "raise":
-                raise _exception(*rest)
+                raise plain.exception(*rest)
             try:
                 answer = ["return", self.functions[rest[0]](*rest[1])]
             except Exception as error:
-                answer = ["raise", type(error).__name__, str(error)]
+                answer = ["raise", *plain.describe(error)]
             self.send(answer)
+
+    async def wait_for(self, coroutine: Remote) -> Any:
+        """What the candidate's coroutine comes to; all of it runs there."""
+        return self.ask("await", (coroutine,))
 
     def send(self, message: list[Any]) -> None:
         line = plain.dumps(message, self.refer)
@@ -111,34 +113,44 @@ class Examiner:
             self.channel.settimeout(self.left())
             self.channel.sendall(line)
         except OSError as error:
-            raise Lost from error
+            raise self.lost() from error
 
     def receive(self) -> list[Any]:
         """The next message; what cannot be read counts as a candidate that is gone."""
+        start = 0
         try:
-            while (end := self.received.find(b"\n")) < 0:
+            while (end := self.received.find(b"\n", start)) < 0:
+                start = len(self.received)
                 self.channel.settimeout(self.left())
                 part = self.channel.recv(1 << 16)
                 if not part:
-                    raise Lost
+                    raise self.lost()
                 self.received += part
             line = bytes(self.received[:end])
             del self.received[: end + 1]
             message = plain.loads(line, self.resolve)
             if type(message) is not list or message[0] not in ("loaded", "return", "raise", "call"):
-                raise Lost
+                raise self.lost()
         except Exception as error:
-            raise Lost from error
+            raise self.lost() from error
         return message
 
     def left(self) -> float:
         if (left := self.deadline - time.monotonic()) <= 0:
-            raise Lost
+            raise self.lost()
         return left
+
+    def lost(self) -> Lost:
+        """The candidate is lost for good, even where the test catches this: `try: f(1)`, `except: pass`."""
+        self.is_lost = True
+        return Lost()
 
     def refer(self, value: Any) -> list[Any]:
         if isinstance(value, Remote):
             return list(value._reference)
+        if hasattr(type(value), "__next__"):
+            self.functions.append(value.__next__)
+            return ["iterator", len(self.functions) - 1]
         if not callable(value):
             raise TypeError(f"a test cannot hand a {type(value).__name__} to the candidate")
         name = getattr(value, "__name__", "")
@@ -151,9 +163,10 @@ class Examiner:
         kind, index = data
         if kind == "builtin" and isinstance(found := vars(builtins)[index], type):
             return found
-        if kind != "object" or type(index) is not int:
+        if kind not in ("object", "coroutine") or type(index) is not int:
             raise ValueError(kind)
-        return self.remotes.setdefault(index, Remote(self, ["object", index]))
+        remote = self.remotes.setdefault(index, Remote(self, ["object", index]))
+        return self.wait_for(remote) if kind == "coroutine" else remote
 
     def write(self, line: str) -> None:
         os.write(self.report, f"{line}\n".encode())
@@ -184,34 +197,22 @@ class Examiner:
             self.deadline = time.monotonic() + self.seconds
             try:
                 exec(source, namespace)
+                is_passed = True
             except Exception:
-                if is_test:
-                    self.write(f"{index} 0")
-                continue
+                is_passed = False
+            if self.is_lost:
+                raise Lost
             if is_test:
-                self.write(f"{index} 1")
+                self.write(f"{index} {is_passed:d}")
         self.write("done")
 
 
 def _update(mine: Any, theirs: Any) -> None:
     """Do to an argument what the call did to its copy."""
-    if type(mine) is not type(theirs):
-        return
-    if isinstance(mine, (list, bytearray)):
-        mine[:] = theirs
-    elif isinstance(mine, (dict, set)):
-        mine.clear()
-        mine.update(theirs)
-
-
-def _exception(name: str, message: str) -> Exception:
-    kind = vars(builtins).get(str(name))
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        try:
-            return kind(str(message))
-        except TypeError:  # the few that are not made from a text
-            pass
-    return RemoteError(f"{name}: {message}")
+    for kind in plain.MUTABLE:
+        if isinstance(mine, kind) and isinstance(theirs, kind):
+            mine.clear()
+            getattr(mine, "extend" if hasattr(mine, "extend") else "update")(theirs)
 
 
 def examine(channel: socket.socket, report: int, seconds: float, tests: str) -> None:

@@ -4,6 +4,7 @@ Whatever a candidate returns is rebuilt by the examiner as an exact `int`, `str`
 subclass comes out as its base, so an `__eq__` that always agrees is left behind in the candidate's process.
 """
 
+import builtins
 import collections
 import datetime
 import decimal
@@ -13,22 +14,39 @@ from typing import Any, Callable  # noqa: UP035  # the sandbox may have an older
 
 SCALARS = (bool, int, float, str)
 SEQUENCES: dict[str, Any] = {
-    "list": list,
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "deque": collections.deque,
+    "list": (list, list),
+    "tuple": (tuple, tuple),
+    "set": (set, set),
+    "frozenset": (frozenset, frozenset),
+    "deque": (collections.deque, collections.deque),
+    "keys": (type({}.keys()), lambda items: dict.fromkeys(items).keys()),
+    "items": (type({}.items()), lambda items: dict(items).items()),
+    "values": (type({}.values()), lambda items: dict(enumerate(items)).values()),
 }
-TEXTUAL: dict[str, Any] = {
+"""Tag → type, and how it is made from its items."""
+MAPPINGS: dict[str, Any] = {"counter": collections.Counter, "ordered": collections.OrderedDict, "dict": dict}
+"""Tag → type. All are dicts, so the plain one comes last."""
+WRITTEN: dict[str, Any] = {
     "decimal": (decimal.Decimal, str, decimal.Decimal),
     "fraction": (fractions.Fraction, str, fractions.Fraction),
     "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
     "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
     "time": (datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
+    "timedelta": (
+        datetime.timedelta,
+        lambda value: [value.days, value.seconds, value.microseconds],
+        lambda parts: datetime.timedelta(*parts),
+    ),
     "bytes": (bytes, bytes.hex, bytes.fromhex),
     "bytearray": (bytearray, bytearray.hex, bytearray.fromhex),
 }
 """Tag → type, how it is written and how it is read. A datetime is a date too, so it comes first."""
+MUTABLE = (list, dict, set, collections.deque, bytearray)
+"""What a call may change and the caller then sees changed."""
+
+
+class RemoteError(Exception):
+    """The other side raised something that cannot be raised here, e.g. what ends a process."""
 
 
 def dumps(value: Any, refer: Callable[[Any], list[Any]]) -> bytes:
@@ -59,12 +77,13 @@ def encode(value: Any, refer: Callable[[Any], list[Any]]) -> Any:
         return str.__str__(value)
     if isinstance(value, complex):
         return ["complex", value.real, value.imag]
-    for name, base in SEQUENCES.items():
+    for name, (base, _) in SEQUENCES.items():
         if isinstance(value, base):
             return [name, *(encode(item, refer) for item in base.__iter__(value))]
-    if isinstance(value, dict):
-        return ["dict", *([encode(key, refer), encode(item, refer)] for key, item in dict.items(value))]
-    for name, (base, write, _) in TEXTUAL.items():
+    for name, base in MAPPINGS.items():
+        if isinstance(value, base):
+            return [name, *([encode(key, refer), encode(item, refer)] for key, item in base.items(value))]
+    for name, (base, write, _) in WRITTEN.items():
         if isinstance(value, base):
             return [name, write(value)]
     if kind is range:
@@ -78,11 +97,11 @@ def decode(data: Any, resolve: Callable[[list[Any]], Any]) -> Any:
         return data
     kind, *rest = data
     if kind in SEQUENCES:
-        return SEQUENCES[kind](decode(item, resolve) for item in rest)
-    if kind == "dict":
-        return {decode(key, resolve): decode(item, resolve) for key, item in rest}
-    if kind in TEXTUAL:
-        return TEXTUAL[kind][2](rest[0])
+        return SEQUENCES[kind][1](decode(item, resolve) for item in rest)
+    if kind in MAPPINGS:
+        return MAPPINGS[kind]({decode(key, resolve): decode(item, resolve) for key, item in rest})
+    if kind in WRITTEN:
+        return WRITTEN[kind][2](rest[0])
     if kind == "int":
         return int(rest[0], 16)
     if kind == "complex":
@@ -90,3 +109,23 @@ def decode(data: Any, resolve: Callable[[list[Any]], Any]) -> Any:
     if kind == "range":
         return range(*rest)
     return resolve(data)
+
+
+def describe(error: BaseException) -> list[Any]:
+    """An exception as the name of the nearest built-in kind, and its arguments; see `exception`."""
+    kind = next(base for base in type(error).__mro__ if vars(builtins).get(base.__name__) is base)
+    arguments = list(error.args)
+    if not issubclass(kind, Exception) or str(exception(kind.__name__, arguments)) != str(error):
+        arguments = [str(error)[:1000]]  # a kind with a text of its own
+    return [kind.__name__, arguments]
+
+
+def exception(name: str, arguments: list[Any]) -> Exception:
+    """The built-in exception of that name, to be raised on this side."""
+    kind = vars(builtins).get(name)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            return kind(*arguments)
+        except Exception:  # not made from these
+            pass
+    return RemoteError(name, *arguments)

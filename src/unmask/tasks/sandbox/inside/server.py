@@ -6,7 +6,6 @@ kernel ends everything it started. It cannot name the server or another job: the
 it has neither rights nor further namespaces to reach them.
 """
 
-import atexit
 import contextlib
 import ctypes
 import gc
@@ -18,6 +17,7 @@ import resource
 import select
 import shutil
 import signal
+import site
 import socket
 import sys
 import tempfile
@@ -32,7 +32,15 @@ SYS_CLONE3 = 435
 """The same on every architecture."""
 MOUNT_FLAGS = 2 | 4
 """MS_NOSUID | MS_NODEV."""
+READ_ONLY = 1
+SCRATCH_FILES = 1 << 14
+"""An empty file takes memory, too, that is not of its folder's size."""
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_DUMPABLE = 4
+"""Without it, other processes of the same user can neither trace this one nor open its files in /proc."""
+PR_SET_NO_NEW_PRIVS = 38
+KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+JOIN_SESSION_KEYRING = 1
 PRELOADED = (
     "bisect collections copy dataclasses datetime decimal enum fractions functools hashlib heapq io itertools json "
     "math numbers operator re statistics string textwrap typing"
@@ -79,6 +87,8 @@ class Job:
                 random.seed()  # os.fork would have seen to it
             with open(self.lease, "rb") as file:
                 request = json.loads(file.readline())
+            if request["role"] != "examiner":
+                offer()
             confine(self.limits, self.scratch)
             channel = None if self.channel is None else socket.socket(fileno=self.channel)
             code = perform(request, channel, self.output)
@@ -91,11 +101,12 @@ class Job:
         self.ending = ending
         signal.pidfd_send_signal(self.handle, signal.SIGKILL)
 
-    def bury(self) -> None:
-        """Take note of its end, and tell."""
+    def bury(self, others: "dict[int, Job]") -> None:
+        """Take note of its end, and tell when nothing of it is left."""
         _, status = os.waitpid(self.process, 0)
-        if self.scratch is not None:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+        if self.scratch is not None:  # with namespaces, the kernel has seen to all this
+            end_strays(others)
+            remove(self.scratch)
         answer = {"ending": self.ending, "code": os.waitstatus_to_exitcode(status)}
         with socket.socket(fileno=self.lease) as lease, contextlib.suppress(OSError):  # nobody may wait any more
             lease.sendall(json.dumps(answer).encode() + b"\n")
@@ -106,8 +117,12 @@ def main(control: socket.socket, is_isolated: bool) -> None:
     """Serve until the other end of `control` closes. A job comes as its limits and its file descriptors."""
     for name in PRELOADED.split():
         importlib.import_module(name)
+    site.setquit()  # programs call `exit()`, which -S leaves out
+    leave_keyring()
     if not is_isolated:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+        libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     gc.freeze()
     control.send(b"ready")
     jobs: dict[int, Job] = {}
@@ -126,9 +141,7 @@ def main(control: socket.socket, is_isolated: bool) -> None:
             poll.unregister(job.handle)
             if not job.is_called_off:
                 poll.unregister(job.lease)
-            job.bury()
-            if not is_isolated:
-                end_strays(jobs)
+            job.bury(jobs)
         for job in jobs.values():
             if job.lease in ready and not job.is_called_off:
                 job.is_called_off = True
@@ -146,9 +159,8 @@ def main(control: socket.socket, is_isolated: bool) -> None:
             poll.register(job.lease, select.POLLRDHUP)
     for job in jobs.values():
         job.kill("lease")
-        job.bury()
-    if not is_isolated:
-        end_strays({})
+    for job in jobs.values():
+        job.bury(jobs)
 
 
 def clone() -> int:
@@ -180,21 +192,34 @@ def map_user(uid: int, gid: int) -> None:
             writer.write(text)
 
 
+def leave_keyring() -> None:
+    """Take an own session keyring, in place of the one that comes from the host or is shared with other jobs."""
+    libc.syscall(KEYCTL.get(os.uname().machine, -1), JOIN_SESSION_KEYRING, None)
+
+
+def offer() -> None:
+    """What holds untrusted code may be looked into, and is the first to go when the machine is out of memory."""
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as writer:
+        writer.write("1000")
+
+
 def confine(limits: "dict[str, Any]", scratch: "str | None") -> None:
     """Give this process a fresh scratch folder, take away all rights, and bind it to the limits."""
     if scratch is None:
-        size = f"size={limits['scratch_bytes']},mode=0700"
+        size = f"size={limits['scratch_bytes']},nr_inodes={SCRATCH_FILES},mode=0700"
         for folder in ("/tmp", "/dev/shm"):
             if libc.mount(b"tmpfs", folder.encode(), b"tmpfs", MOUNT_FLAGS, size.encode()):
                 raise OSError(ctypes.get_errno(), f"no fresh {folder}")
         # a view of the own processes; where the kernel does not grant one, none at all
         if libc.mount(b"proc", b"/proc", b"proc", MOUNT_FLAGS, None):
-            if libc.mount(b"tmpfs", b"/proc", b"tmpfs", MOUNT_FLAGS, b"size=4k"):
+            if libc.mount(b"tmpfs", b"/proc", b"tmpfs", MOUNT_FLAGS | READ_ONLY, b"size=4k"):
                 raise OSError(ctypes.get_errno(), "no fresh /proc")
         else:
             with contextlib.suppress(OSError), open("/proc/sys/user/max_user_namespaces", "w") as writer:
                 writer.write("0")
         drop_capabilities()
+    leave_keyring()
     os.chdir(scratch or "/tmp")
     os.setsid()
     tempfile.tempdir = scratch or "/tmp"
@@ -226,18 +251,12 @@ def drop_capabilities() -> None:
 def perform(request: "dict[str, Any]", channel: "socket.socket | None", output: int) -> int:
     """Run the job's code to its end: its exit code."""
     # named in the same words as in the package, so that both sides of the wall read the same files
-    from unmask.tasks.sandbox.inside import candidate, examiner
+    from unmask.tasks.sandbox.inside import candidate, examiner, program
 
     role, arguments = request["role"], request["arguments"]
     try:
         if role == "program":
-            with open(os.memfd_create("input"), "wb+", buffering=0) as file:
-                file.write(arguments["stdin"].encode("utf-8", "surrogatepass"))
-                file.seek(0)
-                os.dup2(file.fileno(), 0)
-            os.dup2(output, 1)
-            os.close(output)
-            run_program(arguments["program"])
+            program.run(output, **arguments)
         elif role == "examiner":
             assert channel is not None
             examiner.examine(channel, output, **arguments)
@@ -250,34 +269,52 @@ def perform(request: "dict[str, Any]", channel: "socket.socket | None", output: 
     return 0
 
 
-def run_program(program: str) -> None:
-    """A whole program, from its first line to what it left for its exit."""
-    module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module
-    try:
-        exec(compile(program, "program", "exec"), vars(module))
-    finally:
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-
-
 def end_strays(jobs: "dict[int, Job]") -> None:
     """Kill and bury what has come back to this process as an orphan. Needed without namespaces only."""
     known = {job.process for job in jobs.values()}
-    while True:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            strays = {int(child) for child in file.read().split()} - known
-        for stray in strays:
-            os.kill(stray, signal.SIGKILL)
+    while strays := children(os.getpid()) - known:
+        # a stopped process neither forks nor makes room for one that does: so this ends, also with a fork bomb
+        stopped: set[int] = set()
+        found = strays
+        while found:
+            for process in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGSTOP)
+            stopped |= found
+            found = set().union(*map(children, stopped)) - stopped
+        for process in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         for stray in strays:
             os.waitpid(stray, 0)
-        if not strays:
-            return
+
+
+def remove(folder: str) -> None:
+    """Delete a folder, also where its program has locked it."""
+    with contextlib.suppress(OSError):  # it has deleted the folder itself
+        os.chmod(folder, 0o700)
+        for path, names, _ in os.walk(folder):
+            for name in names:
+                if not os.path.islink(os.path.join(path, name)):
+                    os.chmod(os.path.join(path, name), 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def children(process: int) -> "set[int]":
+    """Children of all threads of a process."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):  # it may have ended
+        for thread in os.listdir(f"/proc/{process}/task"):
+            with open(f"/proc/{process}/task/{thread}/children") as file:
+                found.update(map(int, file.read().split()))
+    return found
 
 
 def start() -> None:
     """Begin as `python -c` with the control socket, the kind of sandbox and the other modules' sources."""
     descriptor, is_isolated, sources = sys.argv[1:]
+    sys.argv[:] = ["program.py"]  # what a program sees
+    sys.path[:] = filter(None, sys.path)  # not the working folder
     for name, source in json.loads(sources).items():
         module = types.ModuleType(name)
         parent, _, last = name.rpartition(".")
