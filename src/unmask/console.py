@@ -231,6 +231,9 @@ class EvaluationView:
         unsure = sum(len(result.evaluation.unsure) for result in results)
         if unsure:
             console.print(f"{unsure} responses could not be judged surely and count as not right")
+        failures = [failure for result in results for failure in result.evaluation.failures]
+        if failures:
+            self.say(f"{len(failures)} of them because the task failed, first with {failures[0]}")
         if output is not None:
             self.say(f"responses in {output}")
 

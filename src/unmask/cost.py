@@ -41,9 +41,9 @@ def update_cost(recipe: Recipe, outcome: Outcome, config: Any, prompt_length: in
     Returns:
         Exact counts for ForkGRPO and JustGRPO, left to right; elsewhere the most there can be. So with sparse replay,
         where the reference may be drawn for its group and is replayed for its segments anyway, and with state
-        subsampling, which draws from states that responses share: its count is of `states/distinct`. Operations leave
-        out what grows with neither width nor sequence (norms, softmax, sampling), adapters, the extra pass without
-        gradients of losses that are no sum over states, and caches.
+        subsampling, which draws from states that responses share. Operations leave out what grows with neither width
+        nor sequence (norms, softmax, sampling), adapters, the extra pass without gradients of losses that are no sum
+        over states, and caches.
     """
     decoding, trainer, objective = recipe.decoding, recipe.trainer, recipe.objective
     length, width = decoding.length, prompt_length + decoding.length
@@ -51,7 +51,7 @@ def update_cost(recipe: Recipe, outcome: Outcome, config: Any, prompt_length: in
     generated = outcome.tokens_generated(length)
     rows = generated * decoding.most_steps / length
     rollout = rows * forward_flops(config, width, decoding.block_length)
-    scored = replayed.tokens / replayed.states if replayed.states else 0.0
+    scored = min(replayed.tokens / replayed.states, float(length)) if replayed.states else 0.0
     forward = replayed.states * forward_flops(config, width, scored)
     # backwards: gradients of activations, and of weights where those are trained; checkpointing runs forwards again
     passes = 1 + (1 if recipe.model.lora else 2) + (1 if recipe.model.gradient_checkpointing else 0)
@@ -66,9 +66,10 @@ def outcome_range(recipe: Recipe, mixed: float, changed: float = 1.0) -> tuple[O
         mixed: share of groups whose rewards vary; 1 is the most that can be replayed.
         changed: share of segments along which the value changes.
     """
-    windows, prompts, size = _algorithm(recipe).windows, recipe.trainer.prompts_per_step, _group_size(recipe, mixed)
+    windows, prompts = _algorithm(recipe).windows, recipe.trainer.prompts_per_step
+    size, pilot = recipe.algorithm.group_size, getattr(recipe.algorithm, "pilot", None)
     late, early = (
-        Outcome.expected(prompts, size, [0.0, *(float(window[end]) for window in windows)], mixed, changed)
+        Outcome.expected(prompts, size, [0.0, *(float(window[end]) for window in windows)], mixed, changed, pilot)
         for end in (1, 0)
     )
     return late, early
@@ -81,9 +82,10 @@ def logged_outcome(recipe: Recipe, metrics: Mapping[str, float]) -> Outcome:
     The line holds means over all groups, not which of them were mixed, so that with several groups a prompt the
     replayed states are an estimate.
     """
-    prompts, size = recipe.trainer.prompts_per_step, _group_size(recipe, metrics["groups/mixed"])
+    size, pilot = recipe.algorithm.group_size, getattr(recipe.algorithm, "pilot", None)
     starts = [0.0, *(metrics["fork/step"] for _ in _algorithm(recipe).windows)]
-    return Outcome.expected(prompts, size, starts, metrics["groups/mixed"])
+    prompts = recipe.trainer.prompts_per_step
+    return Outcome.expected(prompts, size, starts, metrics["groups/mixed"], pilot=pilot)
 
 
 def forward_flops(config: Any, length: int, scored: float) -> float:
@@ -102,12 +104,6 @@ def forward_flops(config: Any, length: int, scored: float) -> float:
     layer = length * (keys_values + rest + attention)
     last = length * keys_values + scored * (rest + attention)
     return 2 * ((config.num_hidden_layers - 1) * layer + last + scored * d * config.width)
-
-
-def _group_size(recipe: Recipe, mixed: float) -> float:
-    """Responses of a group on average, when only the mixed ones grow beyond a pilot."""
-    size, pilot = recipe.algorithm.group_size, getattr(recipe.algorithm, "pilot", None)
-    return size if pilot is None else pilot + mixed * (size - pilot)
 
 
 def _algorithm(recipe: Recipe) -> Algorithm:

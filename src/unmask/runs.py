@@ -1,7 +1,8 @@
 """Start or continue a run: recipe → model, folder, trainer. The commands and `unmask.train` end here."""
 
 import copy
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +14,7 @@ from unmask.config import dump, load_recipe
 from unmask.errors import UnmaskError
 from unmask.evaluation import evaluate
 from unmask.models import Denoiser, add_lora, load, save
+from unmask.models.files import one_line
 from unmask.models.scratch import build
 from unmask.randomness import name_seed
 from unmask.tasks import Task
@@ -246,11 +248,25 @@ def build_task(settings: Any, evaluation_every: int) -> Task:
         UnmaskError: it has no examples to train on, or none to evaluate on though it is to be evaluated.
     """
     task: Task = settings.build()
-    if not len(task.train()):
+    if not _count(settings.name, "train", task.train):
         raise UnmaskError(f"task {settings.name}: train() gives no examples")
-    if evaluation_every and not len(task.evaluation()):
+    if evaluation_every and not _count(settings.name, "evaluation", task.evaluation):
         raise UnmaskError(f"task {settings.name}: evaluation() gives no examples; set evaluation.every=0")
     return task
+
+
+def _count(task: str, method: str, examples: Callable[[], Any]) -> int:
+    """How many examples a task has."""
+    try:
+        return len(examples())
+    except UnmaskError:
+        raise
+    except TypeError as error:
+        raise UnmaskError(
+            f"task {task}: {method}() must give examples with a length and an index, like a list: {one_line(error)}"
+        ) from error
+    except Exception as error:  # a border: whatever a user's task raises
+        raise UnmaskError(f"task {task}: {method}() failed: {type(error).__name__}: {one_line(error)}") from error
 
 
 def _create(run: Path, recipe: BaseModel) -> None:
@@ -264,6 +280,12 @@ def _create(run: Path, recipe: BaseModel) -> None:
 
 
 def _run(trainer: Trainer) -> Result:
-    trainer.train()
+    try:
+        trainer.train()
+    except Exception:
+        # a folder without a step would be in the way of the next try, and cannot be resumed
+        if trainer.step == 0 and trainer.world.is_main:
+            shutil.rmtree(trainer.run, ignore_errors=True)
+        raise
     trainer.model.eval()
     return Result(trainer.run, trainer.model, trainer.tokenizer, trainer.metrics.read(), trainer.evaluations.read())

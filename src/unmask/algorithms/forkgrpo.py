@@ -63,7 +63,8 @@ class ForkGRPOSettings(BaseModel):
     fork_at: Literal["entropy", "random"] = "entropy"
     """Where in its window a fork is: at the step whose tokens the reference was least sure of, or at any, drawn."""
     fork_credit: bool = True
-    """Whether continuations of forks are trained on; without, they only give their fork's value."""
+    """Whether continuations of forks are trained on; without, they only give their fork's value, and N counts the
+    roots' tokens alone."""
     segment_weight: float = Field(1.0, ge=0)
     """λ: weight of the segment loss."""
     shrinkage: bool = True
@@ -91,7 +92,8 @@ class ForkGRPOSettings(BaseModel):
         for first, last in self.windows:
             if not before < first <= last:
                 raise ValueError(
-                    f"windows={list(map(list, self.windows))}: each must be [first, last] after the one before"
+                    f"windows={list(map(list, self.windows))}: each must be [first, last], from step 1 on and "
+                    "after the one before"
                 )
             before = last
         return self
@@ -156,15 +158,15 @@ class ForkGRPO:
         mixed = outcome.mixed.clone()
         if not settings.fork_credit:
             mixed[:, 1:] = 0
-        count = thinned_count(outcome.count) if settings.sparse_replay else outcome.count
+        count = thinned_count(outcome.mixed_count) if settings.sparse_replay else outcome.mixed_count
         tokens = (count * mixed * (decoding.length - outcome.start)).sum()
         if settings.segment_weight:
             # the reference also has the credit of its segments, where it is not replayed for that of the roots anyway
             alone = torch.ones_like(mixed[:, :1]) if settings.sparse_replay else 1 - mixed[:, :1]
             ends = torch.nn.functional.pad(outcome.start[:, 1:], (0, 1), value=decoding.length)
             tokens += (alone * outcome.changed * (ends - outcome.start)).sum()
-        states = kept_count(settings.state_share, tokens.item())
-        return Replayed(states, states)  # left to right every token has a state of its own
+        # left to right every token has a state of its own; responses that share a drawn one are replayed with it
+        return Replayed(kept_count(settings.state_share, tokens.item()), tokens.item())
 
     def forks(self, references: Rollout, key: Tensor) -> Tensor:
         """(n, K) the steps at which finished references of n prompts are forked, L = none; `key` (n,) the prompts'."""

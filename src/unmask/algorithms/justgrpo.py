@@ -94,7 +94,6 @@ class JustGRPO:
 
     def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
         settings = self.settings
-        count = thinned_count(outcome.count) if settings.sparse_replay else outcome.count
+        count = thinned_count(outcome.mixed_count) if settings.sparse_replay else outcome.mixed_count
         tokens = (count * outcome.mixed).sum().item() * decoding.length
-        states = kept_count(settings.state_share, tokens)
-        return Replayed(states, states)  # every token has a state of its own
+        return Replayed(kept_count(settings.state_share, tokens), tokens)  # every token has a state of its own

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unmask.credit import group_statistics
+from unmask.credit import group_statistics, significant
 from unmask.decoding import Rollout
 
 Window = tuple[int, int]
@@ -29,6 +29,8 @@ class Outcome:
     """(n, K+1) float64: 1 where the group's rewards vary."""
     changed: Tensor
     """(n, K+1) float64: 1 where the value changes from the group's start to the next one's, or to the end."""
+    mixed_count: Tensor
+    """(n, K+1) float64: responses of the group if its rewards vary. Expected groups are of two sizes with a pilot."""
 
     @staticmethod
     def read(rollout: Rollout, reward: Tensor) -> "Outcome":
@@ -50,22 +52,27 @@ class Outcome:
         start[prompt, place] = given.double()
         mixed[prompt, place] = statistics.is_mixed.double()
         value[prompt, place] = statistics.mean
-        return Outcome(count, start, mixed, (value.diff(dim=-1) != 0).double())
+        changed = significant(value.diff(dim=-1), terminal.max() - terminal.min()) != 0
+        return Outcome(count, start, mixed, changed.double(), count)
 
     @staticmethod
-    def expected(prompts: int, count: float, start: list[float], mixed: float, changed: float = 1.0) -> "Outcome":
+    def expected(
+        prompts: int, count: int, start: list[float], mixed: float, changed: float = 1.0, pilot: int | None = None
+    ) -> "Outcome":
         """The same outcome for every prompt.
 
         Args:
-            count: responses in each group, on average.
+            count: responses in each group.
             start: tokens given at the start of each group, the first 0.
             mixed: share of groups whose rewards vary, as `groups/mixed` logs it.
             changed: share of segments along which the value changes.
+            pilot: responses in groups whose rewards do not vary; none = as many as in the others.
         """
         starts = torch.tensor(start, dtype=torch.float64).expand(prompts, -1)
-        return Outcome(
-            torch.full_like(starts, count), starts, torch.full_like(starts, mixed), torch.full_like(starts, changed)
-        )
+        average = count if pilot is None else pilot + mixed * (count - pilot)
+        values = (average, mixed, changed, float(count))
+        counts, mixtures, changes, mixed_counts = (torch.full_like(starts, value) for value in values)
+        return Outcome(counts, starts, mixtures, changes, mixed_counts)
 
     def tokens_generated(self, length: int) -> float:
         """Σ_j M_j (L − a_j) over all prompts. Source: METHODS "ForkGRPO", explore; K = 0 for every other algorithm."""
@@ -73,7 +80,7 @@ class Outcome:
 
     def responses(self, only_mixed: bool = True) -> float:
         """Responses of all groups, or of those whose rewards vary."""
-        return (self.count * (self.mixed if only_mixed else 1)).sum().item()
+        return (self.mixed_count * self.mixed if only_mixed else self.count).sum().item()
 
 
 def first_of_each(number: Tensor) -> Tensor:

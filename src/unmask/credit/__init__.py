@@ -11,6 +11,7 @@ from unmask.credit.group import (
     group_advantage,
     group_statistics,
     leave_one_out_advantage,
+    significant,
 )
 from unmask.credit.segment import SegmentCredit, segment_credit
 
@@ -23,4 +24,5 @@ __all__ = [
     "group_statistics",
     "leave_one_out_advantage",
     "segment_credit",
+    "significant",
 ]

@@ -5,6 +5,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+ROUNDING = 1e-6
+"""Differences of rewards smaller than this part of their range are rounding: no credit comes of them."""
+
+
+def significant(difference: Tensor, scale: Tensor | float) -> Tensor:
+    """Differences of mean rewards, exactly 0 where they are nothing but rounding at this scale."""
+    return torch.where(difference.abs() <= ROUNDING * scale, 0, difference)
+
 
 @dataclass(frozen=True)
 class GroupStatistics:
@@ -18,6 +26,12 @@ class GroupStatistics:
     """(G,) sample standard deviation (ddof 1); 0 for a group of one."""
     is_mixed: Tensor
     """(G,) bool: at least two different rewards."""
+    range: Tensor
+    """(G,) largest minus smallest reward."""
+
+    def centered(self, reward: Tensor, group: Tensor) -> Tensor:
+        """(B,) reward minus group mean; exactly 0 for a response at the mean."""
+        return significant(reward - self.mean[group], self.range[group])
 
 
 def group_statistics(reward: Tensor, group: Tensor) -> GroupStatistics:
@@ -35,7 +49,7 @@ def group_statistics(reward: Tensor, group: Tensor) -> GroupStatistics:
     # equal rewards can have a mean that is off by a rounding; their mean is themselves
     mean = torch.where(is_mixed, mean, highest)
     squares = zeros.index_add(0, group, (reward - mean[group]).square())
-    return GroupStatistics(count, mean, (squares / (count - 1).clamp(min=1)).sqrt(), is_mixed)
+    return GroupStatistics(count, mean, (squares / (count - 1).clamp(min=1)).sqrt(), is_mixed, highest - lowest)
 
 
 def group_advantage(reward: Tensor, group: Tensor, eps: float = 1e-4) -> Tensor:
@@ -52,7 +66,7 @@ def group_advantage(reward: Tensor, group: Tensor, eps: float = 1e-4) -> Tensor:
     Source: JustGRPO and ForkGRPO, within-state credit (METHODS "ForkGRPO", credit).
     """
     statistics = group_statistics(reward, group)
-    advantage = (reward - statistics.mean[group]) / (statistics.std[group] + eps)
+    advantage = statistics.centered(reward, group) / (statistics.std[group] + eps)
     return torch.where(statistics.is_mixed[group], advantage, 0)  # also where 0/0 would be nan
 
 
@@ -68,13 +82,13 @@ def floored_advantage(reward: Tensor, group: Tensor, floor: float, *, ddof: int)
     std = statistics.std
     if ddof == 0:
         std = std * ((statistics.count - 1) / statistics.count).sqrt()
-    advantage = (reward - statistics.mean[group]) / std.clamp(min=floor)[group]
+    advantage = statistics.centered(reward, group) / std.clamp(min=floor)[group]
     return torch.where(statistics.is_mixed[group], advantage, 0)
 
 
 def centered_advantage(reward: Tensor, group: Tensor) -> Tensor:
     """(B,) reward minus group mean, not scaled. Source: Diffu-GRPO, wd1, SPG."""
-    return reward - group_statistics(reward, group).mean[group]
+    return group_statistics(reward, group).centered(reward, group)
 
 
 def leave_one_out_advantage(reward: Tensor, group: Tensor, eps: float | None = None) -> Tensor:
@@ -88,5 +102,5 @@ def leave_one_out_advantage(reward: Tensor, group: Tensor, eps: float | None = N
     statistics = group_statistics(reward, group)
     count = statistics.count[group]
     # the others' mean is (n·mean − R)/(n − 1); written so that equal rewards give exactly 0
-    advantage = (reward - statistics.mean[group]) * count / (count - 1).clamp(min=1)
+    advantage = statistics.centered(reward, group) * count / (count - 1).clamp(min=1)
     return advantage if eps is None else advantage / (statistics.std[group] + eps)

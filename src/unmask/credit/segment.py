@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unmask.credit.group import significant
+
 
 @dataclass(frozen=True)
 class SegmentCredit:
@@ -43,7 +45,7 @@ def segment_credit(
 
     Source: ForkGRPO, segment credit and shrinkage (METHODS "ForkGRPO", credit).
     """
-    change = torch.cat([value, terminal.unsqueeze(-1)], dim=-1).diff(dim=-1)  # (n, K+1)
+    change = significant(torch.cat([value, terminal.unsqueeze(-1)], dim=-1).diff(dim=-1), reward_range)  # (n, K+1)
     inverse = 1 / count
     # the value behind the last segment is the reference's own reward, known without error
     noise = reward_range**2 / 4 * (inverse + torch.cat([inverse[:, 1:], torch.zeros_like(inverse[:, :1])], dim=-1))

@@ -30,6 +30,8 @@ class Evaluation:
     samples: int = 1
     is_right: tuple[bool, ...] = ()
     """Whether each response has full reward."""
+    failures: tuple[str, ...] = ()
+    """What the task raised where it could not judge a response, in one line each."""
 
     @property
     def accuracy(self) -> float:
@@ -73,7 +75,7 @@ def evaluate(
     """
     data = task.evaluation()
     chosen = {index: data[index] for index in share(min(examples or len(data), len(data)))}
-    results, row_forwards = sample_and_judge(
+    results, row_forwards, failures = sample_and_judge(
         model,
         tokenizer,
         task,
@@ -96,4 +98,5 @@ def evaluate(
         task.conditions,
         samples,
         is_right,
+        tuple(failures),
     )

@@ -10,6 +10,7 @@ from unmask.decoding import Decoding, sample
 from unmask.errors import UnmaskError
 from unmask.evaluation.responses import Judged, ResponseFile
 from unmask.models import Denoiser
+from unmask.models.files import one_line
 from unmask.randomness import derive, name_seed
 from unmask.tasks import Example, Task, judge_safely
 from unmask.tasks.rendering import left_pad, prompt_tokens, response_text
@@ -36,6 +37,8 @@ class Answers(NamedTuple):
     """The responses to an example follow each other, in the order of the examples."""
     row_forwards: int
     """Of the responses that were decoded here, not read from a file."""
+    failures: list[str]
+    """What the task raised where it could not judge one of them, in one line each."""
 
 
 def sample_and_judge(
@@ -72,7 +75,7 @@ def sample_and_judge(
         found = [file.find(index, number, examples[index]) for index, number in wanted]
         done = {(one.index, one.sample): one for one in found if one is not None}
         listener([*done.values()])
-    row_forwards = 0
+    row_forwards, failures = 0, list[str]()
     missing = [name for name in wanted if name not in done]
     prompts = {index: prompt_tokens(task, examples[index], tokenizer) for index in {index for index, _ in missing}}
     for chunk in _chunks(missing, prompts, decoding.length):
@@ -82,7 +85,8 @@ def sample_and_judge(
         row_forwards += rollout.row_forwards
         asked = [examples[index] for index, _ in chunk]
         responses = response_text(tokenizer, rollout.response_ids)
-        judgements, _ = judge_safely(task, asked, responses)
+        judgements, errors = judge_safely(task, asked, responses)
+        failures += [f"{type(error).__name__}: {one_line(error)}" for error in errors.values()]
         judged = [
             Judged(*name, response, judgement.reward, judgement.verdict)
             for name, response, judgement in zip(chunk, responses, judgements, strict=True)
@@ -91,7 +95,7 @@ def sample_and_judge(
             file.append(asked, judged, task.conditions)
         done |= zip(chunk, judged, strict=True)
         listener(judged)
-    return Answers([done[name] for name in wanted], row_forwards)
+    return Answers([done[name] for name in wanted], row_forwards, failures)
 
 
 def check_samples(samples: int, decoding: Decoding, setting: str = "") -> None:

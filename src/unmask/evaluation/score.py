@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.tasks import Judgement, Task, Verdict, build_task
+from unmask.evaluation.benchmarks import evaluation_task
+from unmask.tasks import Judgement, Task, Verdict, judge_safely
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,13 @@ def score_file(file: Path, task: str | None) -> Scores:
     Raises:
         UnmaskError: the file cannot be read or is empty, its folder cannot be written, or there is no such task.
     """
-    find = cache(build_task)
+    find = cache(evaluation_task)
     if task is not None:
         find(task)
     try:
         # split at line feeds alone: JSON text may hold U+2028 and its kin
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = file.read_bytes().split(b"\n")
+    except OSError as error:
         raise UnmaskError(f"{file}: cannot be read: {error}") from error
     judgements: dict[int, Judgement] = {}
     broken: dict[int, str] = {}
@@ -89,10 +90,10 @@ def score_file(file: Path, task: str | None) -> Scores:
     return Scores(judgements, broken, output)
 
 
-def _parse(line: str) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        row = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # text that is not UTF-8, too
         raise UnmaskError(f"not valid JSON: {error}") from error
     if not isinstance(row, dict):
         raise UnmaskError("must be a JSON object with named fields")
@@ -109,8 +110,12 @@ def _judge(row: dict[str, Any], task: str | None, find: Callable[[str], Task]) -
         raise UnmaskError("kind is missing; name the task there or with --task")
     chosen = find(name)
     try:
-        return chosen.judge(chosen.example(row), row["response"])
+        example = chosen.example(row)
     except UnmaskError:
         raise
     except Exception as error:  # a border: whatever a user's task raises
-        raise UnmaskError(f"task {name} failed on it: {type(error).__name__}: {error}") from error
+        raise UnmaskError(f"task {name} cannot read it: {type(error).__name__}: {error}") from error
+    (judgement,), errors = judge_safely(chosen, [example], [row["response"]])
+    if errors:
+        raise UnmaskError(f"task {name} failed on it: {type(errors[0]).__name__}: {errors[0]}") from errors[0]
+    return judgement

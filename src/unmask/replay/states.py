@@ -33,7 +33,8 @@ class States:
     is_revealed: Tensor
     """(N,) bool: the rollout revealed the token in this very state, so that its log-probability there is known."""
     asked: int
-    """States asked for, each response's counted on their own; `len` counts those that are run."""
+    """States asked for, each response's counted on their own; `len` counts those that are run. After a draw both are
+    the states drawn."""
 
     def __len__(self) -> int:
         return self.response.shape[0]
@@ -55,7 +56,7 @@ class States:
             position=self.position[token],
             source=self.source[token],
             is_revealed=self.is_revealed[token],
-            asked=len(self.source[token].unique()),
+            asked=int(kept.sum()),
         )
 
 

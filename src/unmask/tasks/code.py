@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.errors import UnmaskError
 from unmask.tasks.code_tests import assertions, completed
-from unmask.tasks.data import DataSetTask
+from unmask.tasks.data import DataSetTask, Instruction, text_field
 from unmask.tasks.responses import fenced_blocks
 from unmask.tasks.sandbox import Examination, Kind, Limits, Sandbox, examine, shared_sandbox
 from unmask.tasks.task import Example, Judgement, Task
@@ -39,7 +39,7 @@ class CodeSettings(BaseModel):
     """Evaluation set, named likewise."""
     evaluation_split: str = "test"
     """Split of an evaluation set from the hub."""
-    instruction: str | None = None
+    instruction: Instruction | None = None
     """What a model that was tuned for chat is told, `{prompt}` standing for the problem; none = our own words."""
     sandbox: Kind = "bubblewrap"
     """Where programs run: bubblewrap, or unsafe (limited, but with this machine's network and files)."""
@@ -78,6 +78,10 @@ class Code(DataSetTask):
     @property
     def conditions(self) -> dict[str, str]:
         return {"sandbox": self.settings.sandbox}
+
+    def problem(self, row: Mapping[str, Any]) -> Example:
+        text_field(row, *(["prompt"] if "entry_point" in row else ["text", "prompt"]))
+        return self.example(row)
 
     def example(self, row: Mapping[str, Any]) -> Example:
         if not _is_printing(row):
@@ -193,7 +197,7 @@ def _is_printing(example: Example) -> bool:
 
 def _tests(example: Example) -> list[Any]:
     for key in ("test_list", "tests", "test"):
-        if key in example:
+        if key in example and example[key] is not None:
             tests = example[key] if isinstance(example[key], list | tuple) else [example[key]]
             if tests:
                 return list(tests)

@@ -6,6 +6,7 @@ import sys
 from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.errors import UnmaskError, nearest
+from unmask.models.files import one_line
 from unmask.tasks.task import Task
 
 
@@ -30,8 +31,12 @@ class CustomTaskSettings(BaseModel):
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if not f"{module_name}.".startswith(f"{error.name}."):
-                raise  # the module is there, and something that it imports is not
+                raise UnmaskError(
+                    f"task.name={self.name}: {module_name} imports {error.name}, which is missing"
+                ) from error
             raise UnmaskError(f"task.name={self.name}: there is no module {module_name} here or installed") from error
+        except (Exception, SystemExit) as error:  # a border: whatever a user's file raises
+            raise UnmaskError(f"task.name={self.name}: importing {module_name} failed: {one_line(error)}") from error
         found = getattr(module, class_name, None)
         if found is None:
             classes = [
@@ -45,7 +50,11 @@ class CustomTaskSettings(BaseModel):
             raise UnmaskError(f"task.name={self.name}: {class_name} does not define {missing}")
         try:
             return found()
+        except UnmaskError:
+            raise
         except TypeError as error:
             raise UnmaskError(
                 f"task.name={self.name}: {class_name}() failed: {error}; it is made without arguments"
             ) from error
+        except (Exception, SystemExit) as error:
+            raise UnmaskError(f"task.name={self.name}: {class_name}() failed: {one_line(error)}") from error

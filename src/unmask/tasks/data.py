@@ -8,12 +8,25 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import AfterValidator
 
 from unmask.errors import UnmaskError
 from unmask.tasks.task import Example, Task
 
 Row = Mapping[str, Any]
+
+
+def _holds_prompt(instruction: str) -> str:
+    if "{prompt}" not in instruction:
+        raise ValueError(f"instruction={instruction!r:.60}: must say with {{prompt}} where the problem stands")
+    return instruction
+
+
+Instruction = Annotated[str, AfterValidator(_holds_prompt)]
+"""What is said to a model that was tuned for chat, with `{prompt}` for the problem."""
+
 SUFFIXES = (".json", ".jsonl", ".csv", ".parquet")
 
 
@@ -78,7 +91,7 @@ def load_examples(source: str, split: str, example: Callable[[Row], Example]) ->
         UnmaskError: no such file or data set, no rows, or a row that is no example.
     """
     examples = []
-    for number, row in enumerate(_rows(source, split), start=1):
+    for number, row in _rows(source, split):
         if not isinstance(row, Mapping):
             raise UnmaskError(f"{source}: row {number}: must be an object with named fields, not {row!r:.60}")
         try:
@@ -109,18 +122,19 @@ def text_field(row: Row, *names: str) -> str:
     return value
 
 
-def _rows(source: str, split: str) -> Iterable[Any]:
+def _rows(source: str, split: str) -> Iterable[tuple[int, Any]]:
+    """Rows with their numbers: from 1, or of the line in JSON Lines, where empty ones are none."""
     path = Path(source)
+    if path.suffix.lower() == ".jsonl":
+        return _read_lines(path, source)
     if path.suffix.lower() in SUFFIXES or path.exists():
-        return _read_file(path, source)
-    return _read_hub(source, split)
+        return enumerate(_read_file(path, source), start=1)
+    return enumerate(_read_hub(source, split), start=1)
 
 
 def _read_file(path: Path, source: str) -> list[Any]:
     try:
         match path.suffix.lower():
-            case ".jsonl":
-                return [_json_line(line, number, source) for number, line in enumerate(_lines(path), start=1)]
             case ".json":
                 rows = json.loads(path.read_text(encoding="utf-8"))
                 if not isinstance(rows, list):
@@ -147,9 +161,15 @@ def _read_file(path: Path, source: str) -> list[Any]:
         raise UnmaskError(f"{source}: cannot be read: {' '.join(str(error).split())}") from error
 
 
-def _lines(path: Path) -> list[str]:
-    # split at line feeds alone: JSON text may hold U+2028 and its kin
-    return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+def _read_lines(path: Path, source: str) -> list[tuple[int, Any]]:
+    try:
+        # split at line feeds alone: JSON text may hold U+2028 and its kin
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError as error:
+        raise UnmaskError(f"{source}: no such file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnmaskError(f"{source}: cannot be read: {' '.join(str(error).split())}") from error
+    return [(number, _json_line(line, number, source)) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
 def _json_line(line: str, number: int, source: str) -> Any:

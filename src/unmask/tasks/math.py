@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from unmask.errors import UnmaskError
-from unmask.tasks.data import DataSetTask, text_field
+from unmask.tasks.data import DataSetTask, Instruction, text_field
 from unmask.tasks.equivalence import compare
 from unmask.tasks.responses import last_boxed
 from unmask.tasks.task import Example, Judgement, Task, Verdict
@@ -31,7 +31,7 @@ class MathSettings(BaseModel):
     """Evaluation set, named likewise; `math-ai/amc23` is another."""
     evaluation_split: str = "test"
     """Split of an evaluation set from the hub."""
-    instruction: str | None = None
+    instruction: Instruction | None = None
     """What a model that was tuned for chat is told, `{prompt}` standing for the problem; none = our own words."""
 
     def build(self) -> Task:

@@ -92,7 +92,7 @@ class Sudoku(Task):
     @cached_property
     def _train(self) -> Sequence[Example]:
         if self.settings.train is not None:
-            return load_examples(self.settings.train, self.settings.train_split, self.example)
+            return load_examples(self.settings.train, self.settings.train_split, self._problem)
         if self.settings.size == 9:
             return Generated(self.settings, self.settings.train_size, seed=0)
         return Puzzles("train", solution_grids()[HELD_OUT_GRIDS:], self.settings.train_size, self.settings.blanks)
@@ -100,7 +100,7 @@ class Sudoku(Task):
     @cached_property
     def _evaluation(self) -> Sequence[Example]:
         if self.settings.evaluation is not None:
-            return load_examples(self.settings.evaluation, self.settings.evaluation_split, self.example)
+            return load_examples(self.settings.evaluation, self.settings.evaluation_split, self._problem)
         if self.settings.size == 9:
             return Generated(self.settings, self.settings.evaluation_size, seed=EVALUATION_SEED)
         grids = solution_grids()[:HELD_OUT_GRIDS]
@@ -118,7 +118,19 @@ class Sudoku(Task):
             raise UnmaskError(f"puzzle={puzzle!r:.60}: must be 16 digits from 0 to 4, or 81 from 0 to 9; 0 for a blank")
         if "solution" not in row and "Solution" not in row:
             return {"puzzle": puzzle}
-        return {"puzzle": puzzle, "solution": text_field(row, "solution", "Solution").strip()}
+        solution = text_field(row, "solution", "Solution").strip()
+        if not is_solution(puzzle, solution):
+            raise UnmaskError(f"solution={solution!r:.90}: does not solve the puzzle")
+        return {"puzzle": puzzle, "solution": solution}
+
+    def _problem(self, row: Mapping[str, Any]) -> Example:
+        """A row of a data set, whose puzzles are of one size."""
+        example = self.example(row)
+        if len(example["puzzle"]) != self.settings.size**2:
+            raise UnmaskError(
+                f"puzzle has {len(example['puzzle'])} cells; set task.size to {math.isqrt(len(example['puzzle']))}"
+            )
+        return example
 
     def prompt(self, example: Example) -> str:
         return f"{example['puzzle']}="

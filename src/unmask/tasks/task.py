@@ -112,27 +112,38 @@ class Task(ABC):
 
 def judge_safely(
     task: Task, examples: Sequence[Example], responses: Sequence[str]
-) -> tuple[list[Judgement], dict[int, Exception]]:
+) -> tuple[list[Judgement], dict[int, BaseException]]:
     """As `task.judge_all`, but an error of the task costs only the responses in which it happens.
 
     Returns:
         The judgements, with the smallest reward and `unsure` where judging failed; and those errors, by index.
 
     Raises:
-        UnmaskError: from the task, which says with it that nothing can be judged here.
+        UnmaskError: from the task, which says with it that nothing can be judged here; or a reward is out of range.
     """
     try:
-        return task.judge_all(examples, responses), {}
+        judgements = task.judge_all(examples, responses)
+        for example, judgement in zip(examples, judgements, strict=True):
+            _check_range(task, example, judgement.reward)
+        return judgements, {}
     except UnmaskError:
         raise
-    except Exception as error:  # a border: whatever a user's task raises
+    except (Exception, SystemExit) as error:  # a border: whatever a user's task raises
         if len(responses) == 1:
             return [Judgement(task.reward_min, Verdict.UNSURE)], {0: error}
-    judgements: list[Judgement] = []
-    errors: dict[int, Exception] = {}
+    judgements = []
+    errors: dict[int, BaseException] = {}
     for index, (example, response) in enumerate(zip(examples, responses, strict=True)):
         (judgement,), failed = judge_safely(task, [example], [response])
         judgements.append(judgement)
         if failed:
             errors[index] = failed[0]
     return judgements, errors
+
+
+def _check_range(task: Task, example: Example, reward: float) -> None:
+    if not task.reward_min <= reward <= task.reward_max:
+        raise UnmaskError(
+            f"task {type(task).__name__}: reward {reward} for prompt {task.prompt(example)!r} is outside "
+            f"[{task.reward_min}, {task.reward_max}]; set reward_min and reward_max on the task"
+        )

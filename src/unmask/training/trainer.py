@@ -14,7 +14,6 @@ from torch import Tensor
 
 from unmask.algorithms import ALGORITHMS, Experience, Plan, Prompts
 from unmask.decoding import Decoding, Follow, Rollout, sample
-from unmask.errors import UnmaskError
 from unmask.evaluation import evaluate
 from unmask.models import Denoiser, without_adapter
 from unmask.objectives import TRUNCATION
@@ -92,19 +91,10 @@ class PolicyActor:
                 self.errors.append(
                     f"prompt: {self.task.prompt(examples[index])}\nresponse: {responses[index]}\n{told}\n"
                 )
-            for example, judgement in zip(examples, judgements, strict=True):
-                self._check(example, judgement.reward)
             self.judged += len(judgements)
             self.unsure += sum(judgement.verdict is Verdict.UNSURE for judgement in judgements)
             rewards = [judgement.reward for judgement in judgements]
             return torch.tensor(rewards, dtype=rollout.logprob.dtype, device=rollout.logprob.device)
-
-    def _check(self, example: Any, reward: float) -> None:
-        if not self.task.reward_min <= reward <= self.task.reward_max:
-            raise UnmaskError(
-                f"task {type(self.task).__name__}: reward {reward} for prompt {self.task.prompt(example)!r} is outside "
-                f"[{self.task.reward_min}, {self.task.reward_max}]; set reward_min and reward_max on the task"
-            )
 
     @property
     def reward_range(self) -> float:
