@@ -100,3 +100,21 @@ def test_the_shared_cases_are_read_as_they_are(tmp_path: Path) -> None:
         if case["kind"] in ("math", "gsm8k", "countdown", "sudoku"):
             assert judgements[row].reward == float(case["correct"]), case["why"]
     assert reward_cases("math")
+
+
+def test_lines_that_are_no_text_and_kinds_that_fail_are_listed_and_the_others_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "half_written.py").write_text("def")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = write(tmp_path / "rows.jsonl", {**GOOD, "kind": "gsm8k"}, {**GOOD, "kind": "half_written:Task"})
+    file.write_bytes(file.read_bytes() + b'{"answer": "1", "response": "\xe9", "kind": "gsm8k"}\n')
+    scores = score_file(file, None)
+    assert list(scores.judgements) == [1]
+    assert scores.broken[2].startswith("task.name=half_written:Task: importing half_written failed: invalid syntax")
+    assert "not valid JSON: 'utf-8' codec can't decode byte 0xe9" in scores.broken[3]
+
+
+def test_benchmarks_are_named_as_in_evaluation(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", {"answer": "5", "response": r"\boxed{5}"})
+    assert score_file(file, "math500").accuracy == 1

@@ -1,3 +1,5 @@
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -5,8 +7,8 @@ import pytest
 import unmask
 from unmask.errors import UnmaskError
 from unmask.evaluation.score import score_file
-from unmask.runs import train
-from unmask.tasks import CustomTaskSettings, Example, Verdict, judge_safely
+from unmask.runs import build_task, train
+from unmask.tasks import CustomTaskSettings, Example, Judgement, Verdict, judge_safely
 
 PARITY = """
 import unmask
@@ -19,6 +21,15 @@ class Parity(unmask.Task):
     def reward(self, example, response): return float(response == str(example["bits"].count("1") % 2))
 
 class NotATask: pass
+"""
+
+WHOLE = """
+import unmask
+class Whole(unmask.Task):
+    def train(self): return []
+    def evaluation(self): return []
+    def prompt(self, example): return "?"
+    def reward(self, example, response): return 0.0
 """
 
 
@@ -75,3 +86,54 @@ def test_a_broken_row_of_a_fragile_task_is_listed(tmp_path: Path) -> None:
     scores = score_file(file, f"{__name__}:Fragile")
     assert scores.broken == {2: f"task {__name__}:Fragile failed on it: ZeroDivisionError: division by zero"}
     assert scores.accuracy == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("import nothing_of_this_name", "imports nothing_of_this_name, which is missing"),
+        ("1 / 0", "importing broken failed: division by zero"),
+        ("def", "importing broken failed: invalid syntax"),
+        ("import sys; sys.exit()", "importing broken failed: SystemExit"),
+        (WHOLE + "    def __init__(self): raise KeyError('data')\n", r"Whole\(\) failed: 'data'"),
+        (
+            WHOLE.replace("return []", "yield {}"),
+            r"train\(\) must give examples with a length and an index, like a list",
+        ),
+        (WHOLE.replace("return []", "return 1 / 0"), r"train\(\) failed: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_mistakes_in_a_users_file_are_one_line(
+    source: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    with pytest.raises(UnmaskError, match=says) as refused:
+        build_task(CustomTaskSettings(name="broken:Whole"), evaluation_every=0)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_reward_out_of_range_is_refused_wherever_it_is_judged() -> None:
+    class Generous(Fragile):
+        def reward(self, example: Example, response: str) -> float:
+            return float(response)
+
+    for response in ("2", "nan"):
+        with pytest.raises(
+            UnmaskError, match=r"task Generous: reward (2\.0|nan) for prompt '\?' is outside \[-1\.0, 1\.0\]"
+        ):
+            judge_safely(Generous(), [{}], [response])
+
+
+def test_a_task_that_leaves_the_program_or_forgets_a_response_costs_only_that() -> None:
+    class Odd(Fragile):
+        def judge_all(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Judgement]:
+            return super().judge_all(examples, responses)[:1]
+
+        def reward(self, example: Example, response: str) -> float:
+            return sys.exit() if response == "exit" else 1.0
+
+    judgements, errors = judge_safely(Odd(), [{}] * 3, ["a", "exit", "b"])
+    assert [judgement.reward for judgement in judgements] == [1.0, -1.0, 1.0]
+    assert {index: type(error) for index, error in errors.items()} == {1: SystemExit}

@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from unmask.errors import UnmaskError
+from unmask.tasks import Code, CodeSettings, Gsm8k, Gsm8kSettings, Sudoku, SudokuSettings
 from unmask.tasks.data import Row, load_examples, text_field
 from unmask.tasks.task import Example
 
@@ -85,3 +86,48 @@ def test_a_hub_name_is_loaded_through_datasets(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UnmaskError, match="needs `pip install datasets`"):
         load_examples("openai/gsm8k:main", "test", example)
+
+
+def test_rows_of_json_lines_are_numbered_as_lines(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('\n{"question": "1+1?", "answer": "#### 2"}\n\n{"question": "1+2?"}\n')
+    with pytest.raises(UnmaskError, match=r"rows\.jsonl: row 4: answer is missing"):
+        Gsm8k(Gsm8kSettings(train=str(file))).train()
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"test_list": ["assert f(1) == 1"]}, "text or prompt is missing"),
+        ({"text": "Write f.", "test_list": ["assert f("]}, "test_list"),
+        ({"text": "Write f.", "test_list": [1, 2]}, "test_list"),
+        ({"text": "Write f.", "test_list": []}, "test_list, tests or test is missing or empty"),
+        ({"entry_point": "f", "test": "def check(candidate):\n    assert candidate(1) == 1"}, "prompt is missing"),
+        ({"prompt": "Print.", "tests": [{"input": "1"}]}, "tests: all must be texts, or all pairs of input and output"),
+    ],
+)
+def test_programs_rows_are_checked_when_they_are_read(row: dict, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    with pytest.raises(UnmaskError, match=r"rows\.jsonl: row 1: ") as refused:
+        Code(CodeSettings(train=str(file))).train()
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"puzzle": "0" * 16, "solution": "hello"}, "solution='hello': does not solve the puzzle"),
+        ({"puzzle": "0" * 81}, "puzzle has 81 cells; set task.size to 9"),
+    ],
+)
+def test_sudoku_files_are_checked(row: dict, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    with pytest.raises(UnmaskError, match=f"row 1: {says}"):
+        Sudoku(SudokuSettings(train=str(file))).train()
+
+
+def test_an_instruction_says_where_the_problem_stands() -> None:
+    with pytest.raises(ValueError, match=r"instruction='Solve \{question\}': must say with \{prompt\}"):
+        Gsm8kSettings(instruction="Solve {question}")

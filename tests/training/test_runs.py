@@ -251,3 +251,13 @@ def test_python_api_of_the_readme(tmp_path: Path) -> None:
     assert rollout.response_ids.shape == (1, 16)
     again = unmask.decode(model, ids, mask, decoding, generator=torch.Generator().manual_seed(0))
     assert torch.equal(again.response_ids, rollout.response_ids)
+
+
+def test_a_run_that_never_made_a_step_leaves_no_folder(
+    small: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewards = iter([0.0] * 5)
+    monkeypatch.setattr(Sudoku, "reward", lambda *_: next(rewards, 2.0))
+    with pytest.raises(UnmaskError, match="is outside"):
+        train("tiny/forkgrpo", small("run", "evaluation.every=0"))
+    assert list(tmp_path.iterdir()) == []

@@ -85,7 +85,10 @@ class Code(DataSetTask):
 
     def example(self, row: Mapping[str, Any]) -> Example:
         if not _is_printing(row):
-            _examination(row)
+            try:
+                _examination(row)
+            except UnmaskError as error:
+                raise UnmaskError(f"{_field(row)}: {error}") from error
         return row
 
     def prompt(self, example: Example) -> str:
@@ -196,11 +199,15 @@ def _is_printing(example: Example) -> bool:
 
 
 def _tests(example: Example) -> list[Any]:
+    tests = example[_field(example)]
+    return list(tests) if isinstance(tests, list | tuple) else [tests]
+
+
+def _field(example: Example) -> str:
+    """Where a row's tests are."""
     for key in ("test_list", "tests", "test"):
-        if key in example and example[key] is not None:
-            tests = example[key] if isinstance(example[key], list | tuple) else [example[key]]
-            if tests:
-                return list(tests)
+        if example.get(key):
+            return key
     raise UnmaskError(f"test_list, tests or test is missing or empty; the row has {', '.join(example)}")
 
 

@@ -43,7 +43,7 @@ def assertions(tests: tuple[str, ...], *, setup: str = "", prelude: str = "", en
     for tree in trees:
         body += [step for node in tree.body for step in _opened(node)]
     if not any(step.is_test for step in body):
-        raise UnmaskError(f"code: the tests hold no assertion: {str(list(tests))[:80]}")
+        raise UnmaskError(f"the tests hold no assertion: {str(list(tests))[:80]}")
     names = [entry_point] if entry_point else _names(_parse(f"{prelude}\n{setup}"), trees)
     imports = _missing_imports([_parse(setup), *trees], names)
     return Examination(prelude=f"{prelude}\n{imports}", names=tuple(names), steps=tuple(body))
@@ -56,7 +56,7 @@ def _parse(source: str) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(source)
     except (SyntaxError, ValueError) as error:
-        raise UnmaskError(f"code: a test is not Python: {source.strip()[:80]!r}") from error
+        raise UnmaskError(f"a test is not Python: {source.strip()[:80]!r}") from error
 
 
 @functools.lru_cache(maxsize=4096)
@@ -120,7 +120,7 @@ def _names(setup: ast.Module, trees: Sequence[ast.Module]) -> list[str]:
             )
         )[:1]
     if not asked:
-        raise UnmaskError(f"code: the tests call no function: {ast.unparse(everything)[:80]!r}")
+        raise UnmaskError(f"the tests call no function: {ast.unparse(everything)[:80]!r}")
     return asked
 
 
