@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from unmask.errors import UnmaskError
-from unmask.tasks import Code, CodeSettings, Gsm8k, Gsm8kSettings, Sudoku, SudokuSettings
+from unmask.tasks import Code, CodeSettings, Gsm8k, Gsm8kSettings, Math, MathSettings, Sudoku, SudokuSettings
 from unmask.tasks.data import Row, load_examples, text_field
 from unmask.tasks.task import Example
 
@@ -131,3 +131,11 @@ def test_sudoku_files_are_checked(row: dict, says: str, tmp_path: Path) -> None:
 def test_an_instruction_says_where_the_problem_stands() -> None:
     with pytest.raises(ValueError, match=r"instruction='Solve \{question\}': must say with \{prompt\}"):
         Gsm8kSettings(instruction="Solve {question}")
+
+
+@pytest.mark.parametrize("gold", ["(((((", r"\frac{1", "x^", r"\sqrt", "1+", "[1,2", r"\left(1,2", "$"])
+def test_a_gold_answer_that_was_cut_off_is_refused(gold: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"problem": "p", "answer": "1"}) + "\n" + json.dumps({"problem": "q", "answer": gold}))
+    with pytest.raises(UnmaskError, match=r"rows\.jsonl: row 2: answer="):
+        Math(MathSettings(train=str(file))).train()

@@ -4,6 +4,7 @@ The answer is what stands in the last `\\boxed{}` of the response; without a box
 the same as the data set's (`equivalence/`).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -62,8 +63,10 @@ class Math(DataSetTask):
             answer = text_field(row, "answer").strip()
             if "\\boxed" in answer:
                 answer = last_boxed(answer) or ""
-        if not answer.strip("$ ") or answer.count("{") - answer.count("\\{") != answer.count("}") - answer.count("\\}"):
-            raise UnmaskError(f"answer={answer!r:.60}: empty, or its braces do not match")
+        if not answer.strip("$ ") or not _is_whole(answer):
+            raise UnmaskError(
+                f"answer={answer!r:.60}: empty, or cut off: its brackets do not match or its end is missing"
+            )
         return {"answer": answer}
 
     def prompt(self, example: Example) -> str:
@@ -79,3 +82,11 @@ class Math(DataSetTask):
 
     def solution(self, example: Example) -> str:
         return f"\\boxed{{{example['answer']}}}"
+
+
+def _is_whole(answer: str) -> bool:
+    """Whether nothing has been cut off an answer, as far as its signs tell; not whether it can be understood."""
+    text = re.sub(r"\\[{}]", "", answer)
+    opened, closed = (sum(text.count(sign) for sign in signs) for signs in ("([", ")]"))
+    is_balanced = opened == closed and text.count("{") == text.count("}")
+    return is_balanced and not re.search(r"(?:[-+*/^_=<>]|\\(?:sqrt|frac|cdot|times|left))[\s$]*$", answer)
