@@ -338,7 +338,7 @@ def test_the_field_names_of_the_public_sets(tmp_path: Path) -> None:
     [
         ({"problem": "p"}, "answer is missing; the row has problem"),
         ({"problem": "p", "answer": ["5"]}, "answer=['5']: must be text"),
-        ({"problem": "p", "answer": r"\frac{1"}, "braces do not match"),
+        ({"problem": "p", "answer": r"\frac{1"}, "its brackets do not match"),
         ({"problem": "p", "answer": " "}, "answer is empty"),
         ({"problem": "p", "solution": "no box"}, "solution has no \\boxed{} answer"),
         ({"answer": "5"}, "problem or question is missing"),
