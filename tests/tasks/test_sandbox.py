@@ -7,6 +7,7 @@ import platform
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -318,7 +319,9 @@ def test_where_namespaces_are_forbidden_one_line_says_so(monkeypatch: pytest.Mon
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:  # pytest's own; the next is everybody's
+    for parent in tmp_path.parents:
+        if parent == Path(tempfile.gettempdir()):  # what follows is everybody's
+            break
         parent.chmod(0o755)
     monkeypatch.setattr(bubblewrap, "ENVIRONMENT", {**bubblewrap.ENVIRONMENT, "PATH": f"{tmp_path}:/usr/bin:/bin"})
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

@@ -414,6 +414,7 @@ def test_what_cannot_be_worked_out_is_never_right_and_ends_in_time(answer: str) 
 def test_a_comparison_that_never_ends_is_unsure_and_the_next_one_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "WORKERS", 1)
     workers.close()
+    assert compare("1", r"\sum_{k=1}^{1} k") is Verdict.RIGHT  # the worker has started, and read the library
     # a sum that only the library reads, with more terms than it can ever add
     began = time.perf_counter()
     verdict = compare("1", r"\sum_{k=1}^{100000000} \sin(k^{k})")

@@ -119,9 +119,10 @@ def main(control: socket.socket, is_isolated: bool) -> None:
         importlib.import_module(name)
     site.setquit()  # programs call `exit()`, which -S leaves out
     leave_keyring()
+    # this process and its examiners hold verdicts, also from unconfined programs of the same user
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     if not is_isolated:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
         libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     gc.freeze()
     control.send(b"ready")
@@ -187,9 +188,11 @@ def close_all_but(*descriptors: "int | None") -> None:
 
 def map_user(uid: int, gid: int) -> None:
     """The same user and group in the new user namespace."""
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or these files were not its own
     for file, text in [("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")]:
         with open(f"/proc/self/{file}", "w") as writer:
             writer.write(text)
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def leave_keyring() -> None:
