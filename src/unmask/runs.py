@@ -77,7 +77,13 @@ def train(
     if world.is_main:
         _create(run, recipe)
     world.barrier()
-    return _run(trainer)
+    try:
+        return _run(trainer)
+    except Exception:
+        # a folder without a step would be in the way of the next try, and cannot be resumed
+        if trainer.step == 0 and world.is_main:
+            shutil.rmtree(run, ignore_errors=True)
+        raise
 
 
 def resume(
@@ -280,12 +286,6 @@ def _create(run: Path, recipe: BaseModel) -> None:
 
 
 def _run(trainer: Trainer) -> Result:
-    try:
-        trainer.train()
-    except Exception:
-        # a folder without a step would be in the way of the next try, and cannot be resumed
-        if trainer.step == 0 and trainer.world.is_main:
-            shutil.rmtree(trainer.run, ignore_errors=True)
-        raise
+    trainer.train()
     trainer.model.eval()
     return Result(trainer.run, trainer.model, trainer.tokenizer, trainer.metrics.read(), trainer.evaluations.read())
