@@ -402,9 +402,11 @@ def recipes() -> None:
     """The shipped recipes, one line each."""
     from unmask.config import shipped_recipes
 
-    for name, path in shipped_recipes().items():
+    shipped = shipped_recipes()
+    width = max(map(len, shipped))
+    for name, path in shipped.items():
         first = path.read_text().splitlines()[0].lstrip("# ")
-        print(f"{name:<16} {first}")
+        print(f"{name:<{width}}  {first}")
 
 
 @app.command()
