@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+DECODING_OPTIONS = (
+    *("order", "steps", "threshold", "temperature", "measure"),
+    *("sampler", "top_k", "top_p", "guidance", "cache", "horizon"),
+)
+"""Options of commands that are fields of `Decoding` under the same name."""
 
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys to change.")]
 
@@ -146,24 +152,13 @@ def evaluate_models(
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the tables here as Markdown.")] = None,
 ) -> None:
     """Accuracy of models on tasks' evaluation examples."""
+    arguments = locals()
     from unmask import evaluation
     from unmask.console import EvaluationView
     from unmask.errors import UnmaskError
     from unmask.writing import replace_text
 
-    options = {
-        "order": order,
-        "steps": steps,
-        "threshold": threshold,
-        "temperature": temperature,
-        "measure": measure,
-        "sampler": sampler,
-        "top_k": top_k,
-        "top_p": top_p,
-        "guidance": guidance,
-        "cache": cache,
-        "horizon": horizon,
-    }
+    options = _options(arguments)
 
     def decodings(task: Any, has_template: bool) -> list[Any]:
         if not settings:
@@ -227,22 +222,11 @@ def filter_data(
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
 ) -> None:
     """The training examples that a model can learn from: short enough, and right at least once."""
+    arguments = locals()
     from unmask import evaluation
     from unmask.console import EvaluationView, filter_report
 
-    options = {
-        "order": order,
-        "steps": steps,
-        "threshold": threshold,
-        "temperature": temperature,
-        "measure": measure,
-        "sampler": sampler,
-        "top_k": top_k,
-        "top_p": top_p,
-        "guidance": guidance,
-        "cache": cache,
-        "horizon": horizon,
-    }
+    options = _options(arguments)
 
     def decoding(task: Any, has_template: bool) -> Any:
         return _decoding(gen_length or (256 if has_template else task.response_length), block, options)
@@ -296,6 +280,7 @@ def diagnose_model(
     ] = None,
 ) -> None:
     """The papers' diagnostics: what response-level credit misses, how stable values are, how sure tokens are."""
+    arguments = locals()
     from contextlib import nullcontext
 
     from unmask.console import DiagnosisView
@@ -303,18 +288,7 @@ def diagnose_model(
 
     given = None if windows is None else _windows(windows)
     examples = prompts + held_out
-    options = {
-        "order": order,
-        "steps": steps,
-        "threshold": threshold,
-        "temperature": temperature,
-        "measure": measure,
-        "sampler": sampler,
-        "top_k": top_k,
-        "top_p": top_p,
-        "cache": cache,
-        "horizon": horizon,
-    }
+    options = _options(arguments)
 
     denoiser, tokenizer, chosen, decoding = _prepared(
         model, task, gen_length, block, options, lambda chosen, decoding: check_sampling(decoding, chosen, examples)
@@ -361,21 +335,10 @@ def sample(
     seed: Annotated[int, typer.Option(help="Seed of the draws and of the example.")] = 0,
 ) -> None:
     """One answer of a model."""
+    arguments = locals()
     from unmask.console import show_answer
 
-    options = {
-        "order": order,
-        "steps": steps,
-        "threshold": threshold,
-        "temperature": temperature,
-        "measure": measure,
-        "sampler": sampler,
-        "top_k": top_k,
-        "top_p": top_p,
-        "guidance": guidance,
-        "cache": cache,
-        "horizon": horizon,
-    }
+    options = _options(arguments)
     denoiser, tokenizer, chosen, decoding = _prepared(model, task, gen_length, block, options)
     show_answer(denoiser, tokenizer, chosen, prompt, decoding, seed=seed, trace=trace)
 
@@ -439,6 +402,11 @@ def _prepared(
     denoiser, tokenizer = load(model)
     length = length or (256 if tokenizer.chat_template else chosen.response_length)
     return denoiser, tokenizer, chosen, _decoding(length, block, options)
+
+
+def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a command's arguments that say how responses are decoded, besides length and block."""
+    return {name: arguments[name] for name in DECODING_OPTIONS if name in arguments}
 
 
 def _decoding(length: int, block: int | None, options: dict[str, Any]) -> Any:

@@ -41,12 +41,11 @@ from unmask.training.trainer import Listener
 console = Console(quiet=os.environ.get("RANK", "0") != "0")
 
 
-class TrainingView:
-    """A progress bar with the last step's reward; a listener of the trainer."""
+class View:
+    """Something that shows progress until it is left."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self) -> None:
         self.progress = _progress()
-        self.bar = self.progress.add_task(title, total=None, status="")
 
     def __enter__(self) -> Self:
         return self
@@ -56,6 +55,14 @@ class TrainingView:
     ) -> None:
         if self.progress.live.is_started:
             self.progress.stop()
+
+
+class TrainingView(View):
+    """A progress bar with the last step's reward; a listener of the trainer."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.bar = self.progress.add_task(title, total=None, status="")
 
     def __call__(self, metrics: dict[str, float], total: int) -> None:
         _advance(self.progress, self.bar, metrics, total)
@@ -73,21 +80,12 @@ class TrainingView:
         console.print(Text(f"run in {result.run}: {kept}"))
 
 
-class ComparisonView:
+class ComparisonView(View):
     """A progress bar for the run that trains, a line for each that is done, and the table at the end."""
 
     def __init__(self) -> None:
-        self.progress = _progress()
+        super().__init__()
         self.bar: TaskID | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.progress.live.is_started:
-            self.progress.stop()
 
     def begin(self, recipe: str, seed: int) -> Listener:
         """A bar for a run, and the listener that moves it."""
@@ -120,21 +118,16 @@ class ComparisonView:
         )
 
 
-class DiagnosisView:
+class DiagnosisView(View):
     """A progress bar over prompts, and the tables at the end."""
 
     def __init__(self, title: str, prompts: int) -> None:
-        self.progress = _progress()
+        super().__init__()
         self.bar = self.progress.add_task(escape(title), total=prompts, status="prompts")
 
     def __enter__(self) -> Self:
         self.progress.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.progress.stop()
 
     def advance(self, prompts: int) -> None:
         """Move the bar on."""
@@ -179,22 +172,13 @@ def _advance(progress: Progress, bar: TaskID, metrics: dict[str, float], total: 
     progress.update(bar, total=total, completed=metrics["step"], status=" · ".join(parts))
 
 
-class EvaluationView:
+class EvaluationView(View):
     """A progress bar over the responses of each evaluation, and the tables at the end."""
 
     def __init__(self) -> None:
-        self.progress = _progress()
+        super().__init__()
         self.bar: TaskID | None = None
         self.judged = self.right = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.progress.live.is_started:
-            self.progress.stop()
 
     def begin(self, title: str, responses: int) -> None:
         """A new bar, which takes the place of the last."""
