@@ -83,6 +83,8 @@ def test_a_tenth_of_the_states_by_confidence_is_no_noisier_than_a_quarter_of_the
     result = json.loads(file.read_text())
     assert result["confidence"] <= 1
     assert result["confidence_0.25"] < result["confidence_0.1"]
+    # all tokens of the states that sparse replay runs, against those of the drawn responses
+    assert result["sparse_1"] < 0.75 * result["sparse_alone"]
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ from unmask.decoding import Decoding, Rollout
 from unmask.decoding.settings import OrderName
 from unmask.models import Denoiser
 from unmask.objectives import ClippedObjective, ObjectiveSettings
-from unmask.replay import Replay, inclusion_probabilities, reveal_states
-from unmask.replay.subsample import _class_weight
+from unmask.replay import ClassDraw, Replay, States, inclusion_probabilities, one_of_each_class, reveal_states
+from unmask.replay.subsample import _draw_classes
 
 LENGTH = 4
 DECODING = Decoding(length=LENGTH)
@@ -87,7 +87,7 @@ def expected_gradient(
     total, count = torch.zeros(1, dtype=torch.float64), 0
     chances = class_draws(experience) if settings.sparse_replay else iter([(1.0, torch.zeros(0))])
     for class_chance, draw in chances:
-        monkeypatch.setattr(f"{THINNING}.one_of_each_class", lambda a, g, _, draw=draw: _class_weight(a, g, draw))
+        monkeypatch.setattr(f"{THINNING}.one_of_each_class", lambda a, g, _, draw=draw: _draw_classes(a, g, draw))
         outcomes: list[tuple[float, float]] = [(1.0, 0.5)]
         if settings.state_share < 1:
             outcomes = [*offsets(laid_out(monkeypatch, algorithm, experience, actor))]
@@ -192,20 +192,57 @@ def test_states_that_do_not_count_are_never_run(make_model: Callable, fast: dict
         assert len(plan.states) == math.ceil(fast["state_share"] * len(every))
 
 
-def test_sparse_replay_keeps_one_response_of_each_reward(make_model: Callable) -> None:
+def test_sparse_replay_runs_the_states_of_one_response_of_each_reward(
+    make_model: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     actor = FixedActor(make_model(), DECODING, parity_reward)
     algorithm = forkgrpo(sparse_replay=True, segment_weight=0.0)
     experience = algorithm.collect(make_prompts(6, 3, 8), actor)
+    rollout, reward = experience.rollout, experience.reward
+    draws = []
+
+    def remembered(*arguments: Tensor) -> ClassDraw:
+        draws.append(one_of_each_class(*arguments))
+        return draws[-1]
+
+    monkeypatch.setattr(f"{THINNING}.one_of_each_class", remembered)
     (plan,) = algorithm.replay(experience, actor, 1)
-    rows = plan.states.row.unique()
+    (is_drawn,) = (draw.is_drawn for draw in draws)
     mixed = 0
-    for group in range(int(experience.rollout.group.max()) + 1):
-        rewards = experience.reward[experience.rollout.group == group]
-        kept = rows[experience.rollout.group[rows] == group]
-        is_mixed = rewards.unique().numel() > 1
-        mixed += is_mixed
-        assert sorted(experience.reward[kept].tolist()) == ([0.0, 1.0] if is_mixed else [])
+    for group in range(int(rollout.group.max()) + 1):
+        rewards, drawn = reward[rollout.group == group], reward[is_drawn & (rollout.group == group)]
+        mixed += (is_mixed := rewards.unique().numel() > 1)
+        assert sorted(drawn.tolist()) == ([0.0, 1.0] if is_mixed else [])
     assert mixed > 3
+
+    def contents(states: States) -> set[tuple[int, ...]]:
+        shown = torch.where(states.visible, rollout.response_ids[states.response], -1)
+        return {
+            (prompt, *row) for prompt, row in zip(rollout.prompt[states.response].tolist(), shown.tolist(), strict=True)
+        }
+
+    its_own = reveal_states(rollout, (experience.credit != 0).any(-1) & is_drawn.unsqueeze(-1))
+    assert contents(plan.states) == contents(its_own) and len(plan.states) == len(its_own)
+    # tokens of the other responses that pass through these states count as well
+    assert plan.states.tokens > its_own.tokens
+
+
+def test_where_no_state_is_shared_a_drawn_response_counts_for_its_class(make_model: Callable) -> None:
+    actor = FixedActor(make_model(), DECODING, parity_reward)
+    algorithm = forkgrpo(sparse_replay=True, segment_weight=0.0, windows=())
+    experience = algorithm.collect(make_prompts(6, 3, 8), actor)
+    (plan,) = algorithm.replay(experience, actor, 1)
+    assert isinstance(plan.objective, ClippedObjective)
+    states, seen = plan.states, set()
+    alone = (torch.bincount(states.state)[states.state] == 1).nonzero()[:, 0]
+    for token in alone.tolist():
+        row, position = int(states.row[token]), int(states.position[token])
+        of_class = experience.rollout.group == experience.rollout.group[row]
+        size = int((of_class & (experience.reward == experience.reward[row])).sum())
+        expected = size * experience.credit[row, position]
+        torch.testing.assert_close(plan.objective.credit[token], expected, rtol=1e-12, atol=0)
+        seen.add(size)
+    assert len(seen) > 1
 
 
 def test_tokens_are_those_of_the_formula_with_the_counts_collected(make_model: Callable) -> None:

@@ -1,6 +1,8 @@
 """Thinning keeps expectations: shown over every draw there is."""
 
+import itertools
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,9 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.replay.test_states import make_rollout
+from unmask.credit import group_advantage
 from unmask.randomness import uniform
-from unmask.replay import draw_states, inclusion_probabilities, one_of_each_class, systematic_sample
-from unmask.replay.subsample import _class_weight
+from unmask.replay import (
+    ClassDraw,
+    draw_states,
+    inclusion_probabilities,
+    one_of_each_class,
+    reveal_states,
+    states_on_the_way,
+    systematic_sample,
+)
+from unmask.replay.subsample import _draw_classes
 
 
 def every_sample(probability: Tensor) -> list[tuple[float, Tensor]]:
@@ -81,28 +93,65 @@ def test_every_response_gives_nearly_its_share() -> None:
         assert torch.bincount(key[kept] // 8 - 125 * seed, minlength=5).tolist() == [2] * 5
 
 
-def test_one_response_stands_for_each_reward() -> None:
+def test_one_response_of_each_reward_is_drawn() -> None:
     advantage = torch.tensor([1.0, -0.5, 1.0, -0.5, -0.5, 0, 0, 2, -2]).double()
     group = torch.tensor([0, 0, 0, 0, 0, 1, 1, 2, 2])
     counts = torch.zeros(9)
     for seed in range(600):
-        weight = one_of_each_class(advantage, group, torch.arange(9) + 100 * seed)
-        counts += (weight > 0).float()
-        assert sorted(weight[:5].tolist()) == [0, 0, 0, 2, 3]
-        assert weight[5:].tolist() == [0, 0, 1, 1]
+        draw = one_of_each_class(advantage, group, torch.arange(9) + 100 * seed)
+        counts += draw.is_drawn
+        torch.testing.assert_close(draw.chance, torch.tensor([1 / 2, 1 / 3, 1 / 2, 1 / 3, 1 / 3, 0, 0, 1, 1]).double())
+        assert draw.is_drawn[:5].sum() == 2 and draw.is_drawn[[0, 2]].sum() == 1
+        assert draw.is_drawn[5:].tolist() == [False, False, True, True]
     # five standard deviations of a fair draw: 61 of 600/2, 58 of 600/3
     assert (counts[[0, 2]] - 300).abs().max() < 61 and (counts[[1, 3, 4]] - 200).abs().max() < 58
 
 
 def test_of_many_rewards_a_response_is_drawn_in_proportion_to_its_advantage() -> None:
-    """Two classes, above the mean and below; over all draws each response counts once."""
+    """Two classes, above the mean and below."""
     advantage = torch.tensor([-0.9, 0.1, 0.3, 0.5, 0.0]).double()
     group = torch.zeros(5, dtype=torch.int64)
-    expected = torch.zeros(5).double()
-    breaks = [0, 1 / 9, 4 / 9, 1]
-    for low, high in pairwise(breaks):
-        weight = _class_weight(advantage, group, torch.full((5,), (low + high) / 2).double())
-        assert int((weight > 0).sum()) == 2
-        torch.testing.assert_close((weight * advantage.clamp(min=0)).sum().item(), 0.9)
-        expected += (high - low) * weight
-    torch.testing.assert_close(expected, torch.tensor([1.0, 1, 1, 1, 0]).double())
+    often = torch.zeros(5).double()
+    for low, high in pairwise([0, 1 / 9, 4 / 9, 1]):
+        draw = _draw_classes(advantage, group, torch.full((5,), (low + high) / 2).double())
+        assert int(draw.is_drawn.sum()) == 2
+        often += (high - low) * draw.is_drawn
+    torch.testing.assert_close(often, draw.chance)
+    torch.testing.assert_close(often, torch.tensor([1, 1 / 9, 3 / 9, 5 / 9, 0]).double())
+
+
+def draw_list(data: st.DataObject, what: st.SearchStrategy, count: int) -> list:
+    return data.draw(st.lists(what, min_size=count, max_size=count))
+
+
+@given(st.data())
+def test_a_state_is_run_as_often_as_one_of_its_responses_is_drawn(data: st.DataObject) -> None:
+    """By counting all draws; groups share states, as a fork's responses and those of the prompt do."""
+    rows, length = 6, 3
+    tokens = torch.tensor(draw_list(data, st.integers(0, 1), rows * length)).view(rows, length)
+    reward = torch.tensor(draw_list(data, st.sampled_from([0.0, 0.25, 1.0]), rows)).double()
+    certain = torch.tensor(draw_list(data, st.booleans(), rows))
+    group = torch.tensor([0, 0, 0, 1, 1, 1])
+    advantage = group_advantage(reward, group)
+    rollout = replace(
+        make_rollout([[0, 1, 2]] * rows), response_ids=tokens, prompt=torch.zeros(rows, dtype=torch.int64)
+    )
+    states = reveal_states(rollout, ((advantage != 0) | certain).unsqueeze(-1).expand(rows, length))
+    if len(states) == 0:
+        return
+    often = torch.zeros(len(states)).double()
+    classes = [(group == which) & (advantage.sign() == sign) for which in (0, 1) for sign in (1, -1)]
+    choices = [members.nonzero()[:, 0].tolist() for members in classes if members.any()]
+    label = group * 2 + (advantage > 0)
+    chance = torch.zeros(rows).double()
+    for members in choices:
+        chance[members] = advantage[members].abs() / advantage[members].abs().sum()
+    for drawn in itertools.product(*choices):
+        is_drawn = torch.zeros(rows, dtype=torch.bool)
+        is_drawn[list(drawn)] = True
+        draw = ClassDraw(label, chance, is_drawn)
+        probability, kept = states_on_the_way(states, draw, certain[states.row])
+        often += chance[list(drawn)].prod() * kept
+        # no state is kept without a reason, and none that a drawn response needs is left out
+        assert set(states.state[(is_drawn | certain)[states.row]].tolist()) == set(kept.nonzero()[:, 0].tolist())
+    torch.testing.assert_close(often, probability, rtol=0, atol=1e-12)

@@ -37,7 +37,7 @@ from unmask.algorithms.algorithm import (
     spread,
 )
 from unmask.algorithms.explore import Groups, sample_groups
-from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_count, thinned_responses
+from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_count
 from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage, group_statistics, segment_credit
 from unmask.decoding import Decoding, Rollout
@@ -77,8 +77,9 @@ class ForkGRPOSettings(BaseModel):
     """M_pilot: each group starts with so many responses, and grows to `group_size` only if their rewards differ
     (adaptive rollout, an approximation); none samples whole groups. The paper's fast version: 4."""
     sparse_replay: bool = False
-    """Replay only one drawn response of each reward class of a mixed group, weighted so that the expected gradient
-    stays (sparse branch replay). Classes are the rewards above the group's mean, and those below."""
+    """Replay only the states of one drawn response of each reward class of a mixed group, weighted so that the expected
+    gradient stays (sparse branch replay). Classes are the rewards above the group's mean, and those below. Other
+    responses that pass through these states are scored there as well."""
     state_share: float = Field(1.0, gt=0, le=1)
     """ρ: replay only this share of the states, drawn and weighted so that the expected gradient stays (state
     subsampling); 1 replays all. The paper's fast version: 0.25."""
@@ -133,17 +134,12 @@ class ForkGRPO:
         return self._credit(groups, actor)
 
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
-        settings, credit = self.settings, experience.credit
-        if settings.sparse_replay:
-            # the reference's credit along its segments is its own and stays, whichever response its group draws
-            within, along = credit.unbind(-1)
-            advantage = group_advantage(experience.reward, experience.rollout.group, settings.advantage_eps)
-            credit = torch.stack([thinned_responses(within, advantage, experience), along], dim=-1)
+        settings = self.settings
         plan = reveal_plan(
             experience,
-            credit,
             self.objective,
             actor,
+            sparse_replay=settings.sparse_replay,
             state_share=settings.state_share,
             state_draw=settings.state_draw,
         )
@@ -165,8 +161,8 @@ class ForkGRPO:
             alone = torch.ones_like(mixed[:, :1]) if settings.sparse_replay else 1 - mixed[:, :1]
             ends = torch.nn.functional.pad(outcome.start[:, 1:], (0, 1), value=decoding.length)
             tokens += (alone * outcome.changed * (ends - outcome.start)).sum()
-        # left to right every token has a state of its own; responses that share a drawn one are replayed with it
-        return Replayed(kept_count(settings.state_share, tokens.item()), tokens.item())
+        kept = kept_count(settings.state_share, tokens.item())
+        return Replayed(kept, kept)  # left to right every token has a state of its own
 
     def forks(self, references: Rollout, key: Tensor) -> Tensor:
         """(n, K) the steps at which finished references of n prompts are forked, L = none; `key` (n,) the prompts'."""

@@ -23,7 +23,7 @@ from unmask.algorithms.algorithm import (
     spread,
 )
 from unmask.algorithms.explore import sample_groups
-from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_count, thinned_responses
+from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_count
 from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding
@@ -46,8 +46,9 @@ class JustGRPOSettings(BaseModel):
     """M_pilot: each group starts with so many responses, and grows to `group_size` only if their rewards differ
     (adaptive rollout, an approximation); none samples whole groups. The paper's fast version: 4."""
     sparse_replay: bool = False
-    """Replay only one drawn response of each reward class of a mixed group, weighted so that the expected gradient
-    stays (sparse branch replay). Classes are the rewards above the group's mean, and those below."""
+    """Replay only the states of one drawn response of each reward class of a mixed group, weighted so that the expected
+    gradient stays (sparse branch replay). Classes are the rewards above the group's mean, and those below. Other
+    responses that pass through these states are scored there as well."""
     state_share: float = Field(1.0, gt=0, le=1)
     """ρ: replay only this share of the states, drawn and weighted so that the expected gradient stays (state
     subsampling); 1 replays all. The paper's fast version: 0.25."""
@@ -78,15 +79,12 @@ class JustGRPO:
         return Experience(rollout, reward, token_advantage, credit, groups.key)
 
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
-        settings, credit = self.settings, experience.credit
-        if settings.sparse_replay:
-            advantage = group_advantage(experience.reward, experience.rollout.group, settings.advantage_eps)
-            credit = thinned_responses(credit.squeeze(-1), advantage, experience).unsqueeze(-1)
+        settings = self.settings
         plan = reveal_plan(
             experience,
-            credit,
             self.objective,
             actor,
+            sparse_replay=settings.sparse_replay,
             state_share=settings.state_share,
             state_draw=settings.state_draw,
         )
@@ -95,5 +93,5 @@ class JustGRPO:
     def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
         settings = self.settings
         count = thinned_count(outcome.mixed_count) if settings.sparse_replay else outcome.mixed_count
-        tokens = (count * outcome.mixed).sum().item() * decoding.length
-        return Replayed(kept_count(settings.state_share, tokens), tokens)  # every token has a state of its own
+        kept = kept_count(settings.state_share, (count * outcome.mixed).sum().item() * decoding.length)
+        return Replayed(kept, kept)  # every token has a state of its own

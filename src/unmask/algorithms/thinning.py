@@ -7,8 +7,18 @@ import torch
 from torch import Tensor
 
 from unmask.algorithms.algorithm import Actor, Experience, Plan
+from unmask.credit import group_advantage
 from unmask.objectives import ClippedObjective, ObjectiveSettings
-from unmask.replay import StateDraw, draw_states, one_of_each_class, reveal_states, state_order, state_weight
+from unmask.replay import (
+    StateDraw,
+    States,
+    draw_states,
+    one_of_each_class,
+    reveal_states,
+    state_order,
+    state_weight,
+    states_on_the_way,
+)
 
 
 def check_pilot(pilot: int | None, group_size: int) -> None:
@@ -19,16 +29,6 @@ def check_pilot(pilot: int | None, group_size: int) -> None:
         raise ValueError(f"pilot={pilot} is more than group_size={group_size}, to which groups grow; set it to less")
 
 
-def thinned_responses(credit: Tensor, advantage: Tensor, experience: Experience) -> Tensor:
-    """Credit (B, L) of one drawn response of each reward class, times what it stands for, and 0 for the others.
-
-    Args:
-        advantage: (B,) within the groups.
-    """
-    weight = one_of_each_class(advantage, experience.rollout.group, experience.key)
-    return credit * weight.unsqueeze(-1)
-
-
 def thinned_count(count: Tensor) -> Tensor:
     """(...) how many responses are replayed of each mixed group of `count` (...): one of each of two classes."""
     return count.clamp(max=2)
@@ -36,33 +36,42 @@ def thinned_count(count: Tensor) -> Tensor:
 
 def reveal_plan(
     experience: Experience,
-    credit: Tensor,
     objective: ObjectiveSettings,
     actor: Actor,
     *,
+    sparse_replay: bool,
     state_share: float,
     state_draw: StateDraw,
 ) -> Plan:
-    """Tokens with credit in their reveal states under the clipped objective, in all states or in a drawn share of them.
+    """Tokens with credit in their reveal states under the clipped objective: in all states, or in drawn ones.
 
     Args:
-        credit: (B, L, C) advantage times normaliser of each of C terms.
-        state_share: ρ; 1 = all states.
+        sparse_replay: only states of one response of each reward class of a group, as far as the first term goes,
+            the credit within the groups. Credit in other terms is the response's own, and its states stay.
+        state_share: ρ, of these states; 1 = all.
     """
     rollout = experience.rollout
-    states = reveal_states(rollout, (credit != 0).any(-1))
-    credit = credit[states.row, states.position]  # (N, C)
+    states = reveal_states(rollout, (experience.credit != 0).any(-1))
+    credit = experience.credit[states.row, states.position]  # (N, C)
+
+    if sparse_replay:
+        advantage = group_advantage(experience.reward, rollout.group)
+        drawn = one_of_each_class(advantage, rollout.group, experience.key)
+        found = states_on_the_way(states, drawn, (credit[:, 1:] != 0).any(-1))
+        states, credit = _thinned(states, credit, *found)
     if state_share < 1:
         order = state_order(states, experience.key)
         weight = state_weight(states, rollout, credit).unsqueeze(-1)
         # on the host, where sums come out the same for all workers, who have to agree on the draw
         everyone, first = actor.gather(torch.cat([order, weight], dim=-1).cpu())
         own = slice(first, first + len(states))
-        probability, kept = (
-            x[own].to(credit.device)
-            for x in draw_states(state_draw, state_share, weight=everyone[:, -1], order=everyone[:, :-1])
-        )
-        token = kept[states.state]
-        credit = (credit / probability[states.state].unsqueeze(-1).to(credit))[token]
-        states = states.select(kept)
+        probability, kept = draw_states(state_draw, state_share, weight=everyone[:, -1], order=everyone[:, :-1])
+        found = probability[own].to(credit.device), kept[own].to(credit.device)
+        states, credit = _thinned(states, credit, *found)
     return Plan(states, ClippedObjective(states, objective, credit))
+
+
+def _thinned(states: States, credit: Tensor, probability: Tensor, kept: Tensor) -> tuple[States, Tensor]:
+    """The states kept (S,) bool, and the credit (N', C) of their tokens, over the probability (S,) of being kept."""
+    token = kept[states.state]
+    return states.select(kept), (credit / probability[states.state].unsqueeze(-1).to(credit))[token]

@@ -9,6 +9,7 @@ from unmask.replay.engine import Loss, Replay, Scores
 from unmask.replay.masks import bernoulli_mask, masking_keys, random_subset
 from unmask.replay.states import States, masked_states, reveal_states
 from unmask.replay.subsample import (
+    ClassDraw,
     StateDraw,
     draw_states,
     inclusion_probabilities,
@@ -16,10 +17,12 @@ from unmask.replay.subsample import (
     one_of_each_class,
     state_order,
     state_weight,
+    states_on_the_way,
     systematic_sample,
 )
 
 __all__ = [
+    "ClassDraw",
     "Loss",
     "Replay",
     "Scores",
@@ -36,5 +39,6 @@ __all__ = [
     "reveal_states",
     "state_order",
     "state_weight",
+    "states_on_the_way",
     "systematic_sample",
 ]

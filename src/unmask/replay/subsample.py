@@ -7,6 +7,7 @@ Source: METHODS "ForkGRPO-Fast", sparse branch replay and state subsampling. `co
 """
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
@@ -26,31 +27,39 @@ _RESPONSES = name_seed(0, "responses")
 _STATES = name_seed(0, "states")
 
 
-def one_of_each_class(advantage: Tensor, group: Tensor, key: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class ClassDraw:
+    """One response drawn from each reward class of each group."""
+
+    label: Tensor
+    """(B,) int64: the class each response is in."""
+    chance: Tensor
+    """(B,) float64: of being drawn; those of a class sum to 1. 0 where a response is in no class."""
+    is_drawn: Tensor
+    """(B,) bool."""
+
+
+def one_of_each_class(advantage: Tensor, group: Tensor, key: Tensor) -> ClassDraw:
     """Sparse branch replay: one response of each reward class of a group stands for its class.
 
     The classes are A > 0 and A < 0, which are the two rewards where there are only two ("1+1"). One response of a
-    class is drawn with probability |A| / Σ|A|: uniformly where the class has one reward. Its weight is the inverse,
-    which is then the class's size. Responses at the mean have no gradient and are in no class.
+    class is drawn with probability |A| / Σ|A|: uniformly where the class has one reward. Responses at the mean have
+    no gradient and are in no class.
 
     Args:
         advantage: (B,) of each response.
         group: (B,) group indices.
         key: (B,) the responses' randomness keys; the first of a class draws for it.
-
-    Returns:
-        (B,) what to multiply each response's loss by: 0 for all that were not drawn.
     """
-    return _class_weight(advantage, group, uniform(key.to(advantage.device), _RESPONSES))
+    return _draw_classes(advantage, group, uniform(key.to(advantage.device), _RESPONSES))
 
 
-def _class_weight(advantage: Tensor, group: Tensor, draw: Tensor) -> Tensor:
+def _draw_classes(advantage: Tensor, group: Tensor, draw: Tensor) -> ClassDraw:
     """As `one_of_each_class`, by uniform numbers (B,)."""
     (row,) = advantage.nonzero(as_tuple=True)  # (n,)
-    label = group[row] * 2 + (advantage[row] > 0)
-    label, order = label.sort(stable=True)
-    row = row[order]
-    _, which, counts = label.unique_consecutive(return_inverse=True, return_counts=True)  # c classes
+    label = group * 2 + (advantage > 0)
+    row = row[label[row].argsort(stable=True)]
+    _, which, counts = label[row].unique_consecutive(return_inverse=True, return_counts=True)  # c classes
     first = counts.cumsum(0) - counts  # (c,) the place of each class's first response
     share = advantage[row].abs().double()
     total = share.new_zeros(len(counts)).index_add(0, which, share)
@@ -58,9 +67,35 @@ def _class_weight(advantage: Tensor, group: Tensor, draw: Tensor) -> Tensor:
     below = below - below[first][which]  # exactly 0 for the first of a class, so that each class draws one
     reached = below < draw[row[first]][which] * total[which]
     drawn = first + torch.zeros_like(first).index_add(0, which, reached.long()) - 1
-    weight = torch.zeros_like(advantage)
-    weight[row[drawn]] = (total / share[drawn]).to(weight)
-    return weight
+    chance, is_drawn = torch.zeros_like(advantage, dtype=torch.float64), torch.zeros_like(advantage, dtype=torch.bool)
+    chance[row], is_drawn[row[drawn]] = share / total[which], True
+    return ClassDraw(label, chance, is_drawn)
+
+
+def states_on_the_way(states: States, draw: ClassDraw, is_certain: Tensor) -> tuple[Tensor, Tensor]:
+    """The states that drawn responses pass through, and how likely it was that one of them would.
+
+    Once a state is run the tokens of all responses that pass through it can be scored, so their losses are divided by
+    this probability. In a state of one response alone it is the response's own chance, the inverse of its class's size
+    where that has one reward, as in the paper.
+
+    Args:
+        states: of all responses that have credit.
+        is_certain: (N,) bool: tokens whose states are run whatever is drawn.
+
+    Returns:
+        probability (S,) float64, and kept (S,) bool.
+    """
+    kept = torch.zeros(len(states), dtype=torch.bool, device=states.state.device)
+    kept[states.state[is_certain]] = True
+    probability = kept.double()
+    kept[states.state[draw.is_drawn[states.row]]] = True
+    state, row = torch.unique(torch.stack([states.state, states.row]), dim=1)  # (n,) each, a response once
+    (state, _), which = torch.unique(torch.stack([state, draw.label[row]]), dim=1, return_inverse=True)
+    # a class draws one response, so that their chances add up; classes draw independently of each other
+    reached = torch.zeros_like(state, dtype=torch.float64).index_add(0, which, draw.chance[row])
+    missed = torch.ones_like(probability).scatter_reduce(0, state, 1 - reached.clamp(max=1), "prod")
+    return torch.where(probability == 1, 1, 1 - missed), kept
 
 
 def draw_states(draw: StateDraw, share: float, weight: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
