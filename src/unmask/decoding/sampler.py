@@ -26,6 +26,10 @@ from unmask.decoding.settings import Decoding
 from unmask.errors import UnmaskError
 from unmask.models import Denoiser
 
+FORWARD_CHUNK = {"cpu": 2**20}
+"""Numbers inside an MLP at a time, 4 MiB in float32 that stay near a CPU: a pass over more costs a third more a row.
+GPUs are not listed; they run all rows in flight together."""
+
 
 def decode(
     model: Denoiser,
@@ -255,11 +259,15 @@ class _Sampling:
             first, which = distinct_rows(states)
 
             def run(chosen: Tensor) -> Tensor:
-                visible = None if batch.attention is None else batch.attention[chosen]
-                masked_prompt = start if self.decoding.guidance else 0
-                hidden = _hidden(self.model, ids[chosen], visible, scored[chosen], masked_prompt)
+                parts = [run_part(part) for part in chosen.split(self._rows_at_once(ids))]
+                hidden = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
                 self.row_forwards += hidden.shape[0] * hidden.shape[1]
                 return hidden
+
+            def run_part(chosen: Tensor) -> Tensor:
+                visible = None if batch.attention is None else batch.attention[chosen]
+                masked_prompt = start if self.decoding.guidance else 0
+                return _hidden(self.model, ids[chosen], visible, scored[chosen], masked_prompt)
 
             # what a block order looks at in a state is too much to remember
             if self.has_groups and turn.position.shape[1] == 1:
@@ -272,6 +280,12 @@ class _Sampling:
             hidden = cache.hidden(ids, batch.attention, scored, slot, start).unsqueeze(0)
             self.row_forwards += len(active)
         return hidden, which
+
+    def _rows_at_once(self, ids: Tensor) -> int:
+        """Most rows of (A, T) in one forward pass."""
+        if self.device.type not in FORWARD_CHUNK:
+            return max(1, len(ids))
+        return max(1, FORWARD_CHUNK[self.device.type] // (ids.shape[1] * self.model.config.intermediate_size))
 
     def _advance(self, active: Tensor, turn: Turn, is_over: Tensor) -> None:
         """Count the step; `is_over` (A,) where it completed the row's block."""

@@ -90,9 +90,12 @@ def states_on_the_way(states: States, draw: ClassDraw, is_certain: Tensor) -> tu
     kept[states.state[is_certain]] = True
     probability = kept.double()
     kept[states.state[draw.is_drawn[states.row]]] = True
-    state, row = torch.unique(torch.stack([states.state, states.row]), dim=1)  # (n,) each, a response once
-    (state, _), which = torch.unique(torch.stack([state, draw.label[row]]), dim=1, return_inverse=True)
+    rows, labels = len(draw.label), int(draw.label.max()) + 1
+    passing = torch.unique(states.state * rows + states.row)  # each response once
+    state, row = passing // rows, passing % rows
     # a class draws one response, so that their chances add up; classes draw independently of each other
+    of_class, which = torch.unique(state * labels + draw.label[row], return_inverse=True)
+    state = of_class // labels
     reached = torch.zeros_like(state, dtype=torch.float64).index_add(0, which, draw.chance[row])
     missed = torch.ones_like(probability).scatter_reduce(0, state, 1 - reached.clamp(max=1), "prod")
     return torch.where(probability == 1, 1, 1 - missed), kept
