@@ -1,4 +1,5 @@
-"""ForkGRPO-Fast against full ForkGRPO: whole updates on the tiny recipe, in turn, each training a model of its own.
+"""ForkGRPO-Fast against full ForkGRPO: whole updates of tiny/forkgrpo_fast and of ablations/groups_of_8, which has
+none of the three switches, in turn, each training a model of its own.
 
 Two full versions: `plain` runs every response's states on their own, as the paper's code does; `shared` is this
 project's, which runs a state once however many responses pass through it. Fast shares as well.
@@ -32,7 +33,7 @@ from unmask.training.distributed import World
 from unmask.training.recipe import Recipe
 from unmask.training.trainer import Trainer
 
-FULL = ["algorithm.pilot=null", "algorithm.sparse_replay=false", "algorithm.state_share=1"]
+FAST, FULL = "tiny/forkgrpo_fast", "ablations/groups_of_8"
 PARTS = ("rollout", "reward", "replay", "step")
 
 
@@ -58,8 +59,8 @@ def nothing_shared() -> Iterator[None]:
 class Contestant:
     """A run in progress that remembers what its updates took."""
 
-    def __init__(self, overrides: list[str], folder: Path) -> None:
-        recipe = load_recipe("tiny/forkgrpo_fast", [*overrides, "evaluation.every=0"], Recipe)
+    def __init__(self, recipe_name: str, overrides: list[str], folder: Path) -> None:
+        recipe = load_recipe(recipe_name, [*overrides, "evaluation.every=0"], Recipe)
         folder.mkdir()
         model, tokenizer = load("tiny", dtype="float32")
         task = build_task(recipe.task, 0)
@@ -80,13 +81,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to the recipe, for both")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to both recipes")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        plain = Contestant([*arguments.set, *FULL], Path(folder) / "plain")
-        shared = Contestant([*arguments.set, *FULL], Path(folder) / "shared")
-        fast = Contestant(arguments.set, Path(folder) / "fast")
+        plain = Contestant(FULL, arguments.set, Path(folder) / "plain")
+        shared = Contestant(FULL, arguments.set, Path(folder) / "shared")
+        fast = Contestant(FAST, arguments.set, Path(folder) / "fast")
         for _ in range(arguments.repeats + 1):
             with nothing_shared():
                 plain.trainer.update()

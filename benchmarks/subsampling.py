@@ -30,8 +30,8 @@ from unmask.tasks import Sudoku
 from unmask.tasks.rendering import prompt_batch, response_text
 from unmask.training.recipe import Recipe
 
-PROMPTS = 16
-SHARES = (0.1, 0.15, 0.25, 0.5)
+PROMPTS = 8
+SHARES = (0.1, 0.25, 0.5)
 DRAWS: tuple[StateDraw, ...] = ("uniform", "confidence")
 
 
@@ -144,7 +144,7 @@ def main() -> None:
         for share in SHARES:
             result[f"{draw}_{share}"] = thinnings.error(f"{draw}_{share}", settings_of(recipe, share, draw))
     result["sparse_alone"] = thinnings.error("sparse_alone", whole, alone=True)
-    for share in (1.0, 0.5, 0.25):
+    for share in (1.0, 0.35, 0.25):
         name = f"sparse_{share:g}"
         result[name] = thinnings.error(name, settings_of(recipe, share, "confidence", sparse=True))
     result["confidence"] = result["confidence_0.1"] / result["uniform_0.25"]

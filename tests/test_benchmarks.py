@@ -52,8 +52,8 @@ def test_the_published_structure_of_rldf_has_the_engines_gradients(
 
 def test_sharing_states_changes_nothing_but_what_is_run(module: Callable[[str], Any], tmp_path: Path) -> None:
     fast = module("fast")
-    overrides = [*fast.FULL, "trainer.prompts_per_step=6"]
-    plain, shared = (fast.Contestant(overrides, tmp_path / name) for name in ("plain", "shared"))
+    overrides = ["trainer.prompts_per_step=6"]
+    plain, shared = (fast.Contestant(fast.FULL, overrides, tmp_path / name) for name in ("plain", "shared"))
     with fast.nothing_shared():
         plain.trainer.update()
     shared.trainer.update()

@@ -45,8 +45,10 @@ def test_runs_log_what_is_predicted(name: str, tmp_path: Path, monkeypatch: pyte
         if name in ("forkgrpo", "justgrpo"):
             assert logged == predicted
         elif name == "forkgrpo_fast":
-            # tokens are those of unshared states, and in states of many responses more are scored
+            # the tokens told are those of unshared states; in the others all responses' are scored
             assert 0 < logged[0] <= predicted[0] == predicted[1]
+            whole = load_recipe("ablations/groups_of_8", overrides, Recipe)
+            assert logged[0] <= logged[1] <= update_cost(whole, outcome, CONFIG, prompt_length=17).replayed.tokens
         else:
             assert 0 < logged[0] <= predicted[0] and 0 < logged[1] <= predicted[1]
         told = logged_outcome(recipe, step).tokens_generated(16)

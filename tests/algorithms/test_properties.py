@@ -28,6 +28,7 @@ FAST: list[tuple[dict[str, Any], Decoding]] = [
     ({"state_share": 0.6}, LEFT_TO_RIGHT),
     ({"pilot": 3, "sparse_replay": True, "state_share": 0.6, "state_draw": "confidence"}, STOPPING),
     ({"pilot": 3, "state_share": 0.6}, DYNAMIC),
+    ({"sparse_replay": True}, DYNAMIC),
 ]
 """ForkGRPO-Fast's settings, one by one and together."""
 

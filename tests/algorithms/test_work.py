@@ -33,10 +33,10 @@ def test_a_thinned_replay_costs_two_responses_of_a_mixed_group_and_the_share_of_
     settings = {"group_size": 4, "windows": ((1, 3), (4, 6)), "sparse_replay": True}
     assert ForkGRPO(ForkGRPOSettings(**settings), ObjectiveSettings()).replayed(decoding, MIXED_BRANCH).states == 16
     share = ForkGRPOSettings(**settings, state_share=0.3)
-    assert ForkGRPO(share, ObjectiveSettings()).replayed(decoding, MIXED_BRANCH) == Replayed(5, 16)  # ⌈4.8⌉
+    assert ForkGRPO(share, ObjectiveSettings()).replayed(decoding, MIXED_BRANCH) == Replayed(5, 5)  # ⌈4.8⌉
     just = JustGRPOSettings(group_size=4, sparse_replay=True, state_share=0.1)
     outcome = Outcome.expected(prompts=10, count=4, start=[0.0], mixed=0.5)
-    assert JustGRPO(just, ObjectiveSettings()).replayed(decoding, outcome) == Replayed(8, 80)  # 5 · 2 · 8 tokens
+    assert JustGRPO(just, ObjectiveSettings()).replayed(decoding, outcome) == Replayed(8, 8)  # of 5 · 2 · 8
 
 
 def test_forks_without_credit_of_their_own_are_not_replayed() -> None:

@@ -79,6 +79,23 @@ def test_same_tokens_whatever_the_batch_size_row_order_and_padding(make_model: C
     torch.testing.assert_close(alone.logprob[0], whole.logprob[1])
 
 
+@pytest.mark.parametrize("decoding", [*every_mode()], ids=described)
+def test_divided_forward_passes_change_nothing(
+    make_model: Callable, decoding: Decoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, rows, seen = make_model(), torch.arange(6), []
+    whole = roll(model, decoding, rows)
+    monkeypatch.setattr("unmask.decoding.sampler.FORWARD_CHUNK", {"cpu": 1})
+    hook = model.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+    parts = roll(model, decoding, rows)
+    hook.remove()
+    if decoding.cache == "none":
+        assert max(seen) == (2 if decoding.guidance else 1)
+    assert torch.equal(parts.response_ids, whole.response_ids) and torch.equal(parts.reveal_step, whole.reveal_step)
+    torch.testing.assert_close(parts.logprob, whole.logprob)
+    assert parts.row_forwards == whole.row_forwards
+
+
 @pytest.mark.parametrize("decoding", [*ORDERS, *STOPPING], ids=described)
 def test_recorded_logprob_and_entropy_are_those_of_the_reveal_state(make_model: Callable, decoding: Decoding) -> None:
     model = make_model()

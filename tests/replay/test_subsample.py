@@ -120,6 +120,10 @@ def test_of_many_rewards_a_response_is_drawn_in_proportion_to_its_advantage() ->
     torch.testing.assert_close(often, torch.tensor([1, 1 / 9, 3 / 9, 5 / 9, 0]).double())
 
 
+ORDERS = [[0, 1, 2], [2, 1, 0], [0, 0, 1], [1, 0, 0], [0, 0, 0]]
+"""Steps that reveal three tokens, one at a time or several."""
+
+
 def draw_list(data: st.DataObject, what: st.SearchStrategy, count: int) -> list:
     return data.draw(st.lists(what, min_size=count, max_size=count))
 
@@ -134,7 +138,9 @@ def test_a_state_is_run_as_often_as_one_of_its_responses_is_drawn(data: st.DataO
     group = torch.tensor([0, 0, 0, 1, 1, 1])
     advantage = group_advantage(reward, group)
     rollout = replace(
-        make_rollout([[0, 1, 2]] * rows), response_ids=tokens, prompt=torch.zeros(rows, dtype=torch.int64)
+        make_rollout(draw_list(data, st.sampled_from(ORDERS), rows)),
+        response_ids=tokens,
+        prompt=torch.zeros(rows, dtype=torch.int64),
     )
     states = reveal_states(rollout, ((advantage != 0) | certain).unsqueeze(-1).expand(rows, length))
     if len(states) == 0:

@@ -114,7 +114,8 @@ class Algorithm(Protocol):
         ...
 
     def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
-        """How much each update replays; at most, where random draws or end tokens can make it less."""
+        """How much each update replays; at most, where random draws or end tokens can make it less. Where states are
+        drawn the tokens are those of states that no two responses share."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What ForkGRPO-Fast adds to a plain replay of reveal states: fewer responses, fewer states, the same expectation.
+"""What ForkGRPO-Fast adds to a plain replay of reveal states: fewer states, the same expectation.
 
 METHODS "ForkGRPO-Fast". The draws themselves are in `replay/subsample.py`.
 """
@@ -57,8 +57,8 @@ def reveal_plan(
     if sparse_replay:
         advantage = group_advantage(experience.reward, rollout.group)
         drawn = one_of_each_class(advantage, rollout.group, experience.key)
-        found = states_on_the_way(states, drawn, (credit[:, 1:] != 0).any(-1))
-        states, credit = _thinned(states, credit, *found)
+        is_own = (credit[:, 1:] != 0).any(-1)
+        states, credit = _thinned(states, credit, *states_on_the_way(states, drawn, is_own))
     if state_share < 1:
         order = state_order(states, experience.key)
         weight = state_weight(states, rollout, credit).unsqueeze(-1)
@@ -66,8 +66,7 @@ def reveal_plan(
         everyone, first = actor.gather(torch.cat([order, weight], dim=-1).cpu())
         own = slice(first, first + len(states))
         probability, kept = draw_states(state_draw, state_share, weight=everyone[:, -1], order=everyone[:, :-1])
-        found = probability[own].to(credit.device), kept[own].to(credit.device)
-        states, credit = _thinned(states, credit, *found)
+        states, credit = _thinned(states, credit, probability[own].to(credit.device), kept[own].to(credit.device))
     return Plan(states, ClippedObjective(states, objective, credit))
 
 

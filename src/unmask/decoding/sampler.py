@@ -285,7 +285,8 @@ class _Sampling:
         """Most rows of (A, T) in one forward pass."""
         if self.device.type not in FORWARD_CHUNK:
             return max(1, len(ids))
-        return max(1, FORWARD_CHUNK[self.device.type] // (ids.shape[1] * self.model.config.intermediate_size))
+        numbers = ids.shape[1] * self.model.config.intermediate_size * (2 if self.decoding.guidance else 1)
+        return max(1, FORWARD_CHUNK[self.device.type] // numbers)
 
     def _advance(self, active: Tensor, turn: Turn, is_over: Tensor) -> None:
         """Count the step; `is_over` (A,) where it completed the row's block."""

@@ -57,7 +57,8 @@ class Decoding(BaseModel):
     horizon: int | None = Field(None, ge=0)
     """With a cache: tokens after the block that its steps still see; none means everything after."""
     batch_tokens: int = Field(65_536, ge=1)
-    """Most tokens (rows × (prompt + response)) in one forward pass; a limit of memory, not of results."""
+    """Most tokens (rows × (prompt + response)) in flight, on a GPU in one forward pass; a limit of memory, not of
+    results."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

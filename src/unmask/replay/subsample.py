@@ -1,9 +1,10 @@
-"""Unbiased thinning: fewer responses and fewer states are replayed, with the expected gradient of all of them.
+"""Unbiased thinning: fewer states are replayed, with the expected gradient of all of them.
 
 What is kept counts for what is left out: its loss is divided by the probability with which it was kept. Draws belong
 to the responses' own keys (see `masks`), so they do not depend on the order of rows or on who holds which prompt.
 
-Source: METHODS "ForkGRPO-Fast", sparse branch replay and state subsampling. `confidence` is this project's.
+Source: METHODS "ForkGRPO-Fast", sparse branch replay and state subsampling. `confidence` is this project's, and so is
+that a state which sparse replay runs counts for all responses that pass through it, not only for the drawn one.
 """
 
 import math
@@ -32,7 +33,7 @@ class ClassDraw:
     """One response drawn from each reward class of each group."""
 
     label: Tensor
-    """(B,) int64: the class each response is in."""
+    """(B,) int64: the class each response is in; meaningless where `chance` is 0."""
     chance: Tensor
     """(B,) float64: of being drawn; those of a class sum to 1. 0 where a response is in no class."""
     is_drawn: Tensor
@@ -40,7 +41,7 @@ class ClassDraw:
 
 
 def one_of_each_class(advantage: Tensor, group: Tensor, key: Tensor) -> ClassDraw:
-    """Sparse branch replay: one response of each reward class of a group stands for its class.
+    """Sparse branch replay: one response of each reward class of a group.
 
     The classes are A > 0 and A < 0, which are the two rewards where there are only two ("1+1"). One response of a
     class is drawn with probability |A| / Σ|A|: uniformly where the class has one reward. Responses at the mean have
@@ -86,19 +87,18 @@ def states_on_the_way(states: States, draw: ClassDraw, is_certain: Tensor) -> tu
     Returns:
         probability (S,) float64, and kept (S,) bool.
     """
-    kept = torch.zeros(len(states), dtype=torch.bool, device=states.state.device)
-    kept[states.state[is_certain]] = True
-    probability = kept.double()
+    certain = torch.zeros(len(states), dtype=torch.bool, device=states.state.device)
+    certain[states.state[is_certain]] = True
+    kept = certain.clone()
     kept[states.state[draw.is_drawn[states.row]]] = True
     rows, labels = len(draw.label), int(draw.label.max()) + 1
-    passing = torch.unique(states.state * rows + states.row)  # each response once
-    state, row = passing // rows, passing % rows
+    passing = torch.unique(states.state * rows + states.row)  # a response once, also with several tokens in a state
+    label = draw.label[passing % rows]
     # a class draws one response, so that their chances add up; classes draw independently of each other
-    of_class, which = torch.unique(state * labels + draw.label[row], return_inverse=True)
-    state = of_class // labels
-    reached = torch.zeros_like(state, dtype=torch.float64).index_add(0, which, draw.chance[row])
-    missed = torch.ones_like(probability).scatter_reduce(0, state, 1 - reached.clamp(max=1), "prod")
-    return torch.where(probability == 1, 1, 1 - missed), kept
+    of_class, which = torch.unique(passing // rows * labels + label, return_inverse=True)
+    reached = draw.chance.new_zeros(len(of_class)).index_add(0, which, draw.chance[passing % rows])
+    missed = reached.new_ones(len(states)).scatter_reduce(0, of_class // labels, 1 - reached.clamp(max=1), "prod")
+    return torch.where(certain, 1, 1 - missed), kept
 
 
 def draw_states(draw: StateDraw, share: float, weight: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
