@@ -120,7 +120,7 @@ def test_of_many_rewards_a_response_is_drawn_in_proportion_to_its_advantage() ->
     torch.testing.assert_close(often, torch.tensor([1, 1 / 9, 3 / 9, 5 / 9, 0]).double())
 
 
-ORDERS = [[0, 1, 2], [2, 1, 0], [0, 0, 1], [1, 0, 0], [0, 0, 0]]
+ORDERS = [[0, 1, 2], [2, 1, 0], [0, 1, 1], [1, 1, 0], [0, 0, 0]]
 """Steps that reveal three tokens, one at a time or several."""
 
 
