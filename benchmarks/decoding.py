@@ -30,7 +30,8 @@ class Recorder(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.mask_token_id, self.vocab_size = model, model.mask_token_id, model.vocab_size
+        self.model, self.config = model, model.config
+        self.mask_token_id, self.vocab_size = model.mask_token_id, model.vocab_size
         self.calls: list[tuple[Tensor, Tensor | None, Tensor]] = []
 
     def forward(self, ids: Tensor, attention: Tensor | None, *, scored: Tensor, return_hidden: bool) -> object:
