@@ -27,7 +27,7 @@ from unmask.errors import UnmaskError
 from unmask.models import Denoiser
 
 FORWARD_CHUNK = {"cpu": 2**20}
-"""Numbers inside an MLP at a time, 4 MiB in float32 that stay near a CPU: a pass over more costs a third more a row.
+"""Numbers inside an MLP at a time, 4 MiB in float32 that stay near a CPU: a pass over more costs up to half more a row.
 GPUs are not listed; they run all rows in flight together."""
 
 
