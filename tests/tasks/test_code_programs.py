@@ -126,6 +126,8 @@ print(input())
     ],
 )
 def test_a_program_ends_as_under_an_interpreter(program: str, sandbox: Sandbox) -> None:
+    outcome = sandbox.run(program, "b c\n", CODE.limits)
+    assert (outcome.ending, outcome.code, outcome.output.strip()) == ("exit", 0, "b c")
     assert CODE.reward({"tests": [{"input": "b c\r\n", "output": "b c"}]}, f"```python\n{program}\n```") == 1
 
 

@@ -5,19 +5,24 @@
 import os
 import platform
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from unmask.errors import UnmaskError
+from unmask.tasks import Code
 from unmask.tasks.sandbox import Examination, Limits, Sandbox, Step, bubblewrap, examine
+from unmask.tasks.sandbox import sandbox as sandboxes
 
 SHORT = Limits(seconds=1, memory_bytes=256 * 2**20)
 TWO_TESTS = Examination(names=("f",), steps=(Step("assert f(1) == 2", True), Step("assert f(2) == 3", True)))
@@ -297,6 +302,43 @@ def test_a_server_that_is_lost_costs_nobody_a_reward(sandbox: Sandbox) -> None:
         time.sleep(0.5)
         os.killpg(own._server.pid, signal.SIGKILL)
         assert running.result() == [True, True]
+
+
+class Stumbling(Sandbox):
+    """A sandbox in which some jobs cannot begin: their limits are none that a kernel knows."""
+
+    def __init__(self, stumbles: set[int]) -> None:
+        super().__init__()
+        self.stumbles, self.begun = stumbles, 0
+
+    def job(
+        self, role: str, arguments: Mapping[str, Any], limits: Limits, channel: socket.socket | None = None
+    ) -> sandboxes.Job:
+        is_stumble = self.begun in self.stumbles
+        self.begun += 1
+        return super().job(role, arguments, replace(limits, processes=2**70) if is_stumble else limits, channel)
+
+
+def test_a_job_that_cannot_begin_is_lost(either: Sandbox) -> None:
+    assert either.run("print(1)", limits=Limits(processes=2**70)).ending == "lost"
+    assert either.run("print(1)").output == "1\n"
+
+
+@pytest.mark.parametrize("stumble", [0, 1])
+def test_a_job_that_cannot_begin_costs_nobody_a_reward(sandbox: Sandbox, stumble: int) -> None:
+    with Stumbling({stumble}) as own:
+        assert examine(own, [RIGHT], TWO_TESTS) == [True, True]
+    with Stumbling({stumble, stumble + 2}) as own, pytest.raises(UnmaskError, match="lost twice"):
+        examine(own, [RIGHT], TWO_TESTS)
+
+
+def test_a_program_that_cannot_begin_is_tried_again(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    printing = {"tests": [{"input": "a", "output": "a"}]}
+    with Stumbling({0, 2, 3}) as own:
+        monkeypatch.setattr(Code, "sandbox", own)
+        assert Code().reward(printing, "print(input())") == 1
+        with pytest.raises(UnmaskError, match="lost twice"):
+            Code().reward(printing, "print(input())")
 
 
 def test_the_sandbox_ends_with_its_process(sandbox: Sandbox) -> None:

@@ -132,8 +132,10 @@ class Code(DataSetTask):
     def _prints(self, program: str, test: Mapping[str, Any]) -> bool:
         read = str(test["input"]).replace("\r\n", "\n")
         outcome = self.sandbox.run(program, read, self.limits)
-        if outcome.ending == "lost":  # with the server, which need not be this program's fault
+        if outcome.ending == "lost":  # which need not be this program's fault
             outcome = self.sandbox.run(program, read, self.limits)
+        if outcome.ending == "lost":
+            raise UnmaskError("code: the sandbox was lost twice over one program")
         return outcome.is_success and _printed(outcome.output) == _printed(str(test["output"]))
 
 

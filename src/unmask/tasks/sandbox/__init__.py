@@ -18,7 +18,7 @@ What holds in `bubblewrap`:
   cannot see, signal, trace or limit its server or another job, and when it ends the kernel ends all its processes
   with it. What it leaves behind (files, shared memory, keys) goes with its namespaces. So a job cannot change a later
   one; a server that is lost all the same (e.g. to the kernel's lack of memory) is replaced, and its jobs are tried once
-  more.
+  more, as are jobs that could not begin. What is lost twice is an error, and no verdict.
 - Wall time, processor time, memory, processes, file size, scratch and output are limited. Where the machine runs out of
   memory all the same, programs end first.
 - The order of sets of texts is the same in all processes and on all days, and so is the verdict on a program that

@@ -153,6 +153,7 @@ def _works(control: socket.socket) -> bool:
             theirs.close()
             ours.sendall(json.dumps(request).encode() + b"\n")
             with ours.makefile("rb") as lines:
-                return b'"exit"' in lines.readline() and os.pread(output.fileno(), 9, 0) == b"1\n"
+                said = lines.readline(), lines.readline()
+                return said[0] == b"begun\n" and b'"exit"' in said[1] and os.pread(output.fileno(), 9, 0) == b"1\n"
         except OSError:
             return False

@@ -47,7 +47,7 @@ def examine(
         limits: of the candidate's process; the time is for loading, and for each test.
 
     Raises:
-        UnmaskError: there is no sandbox, or the tests themselves are broken.
+        UnmaskError: there is no sandbox, it is lost twice, or the tests themselves are broken.
     """
     limits = limits or Limits()
     passed: dict[int, bool] = {}
@@ -56,7 +56,9 @@ def examine(
     may_repeat = True
     while len(passed) < len(tests) and (left := deadline - time.monotonic()) > 0:
         outcome = _attempt(sandbox, programs, examination, limits, passed, left)
-        if outcome.ending == "lost" and may_repeat:  # with the server, which need not be this candidate's fault
+        if outcome.ending == "lost":  # which need not be this candidate's fault
+            if not may_repeat:
+                raise UnmaskError("code: the sandbox was lost twice over one program")
             may_repeat = False
             continue
         first, *lines = outcome.output.splitlines() or [""]
@@ -89,5 +91,5 @@ def _attempt(
         sandbox.job("examiner", arguments, whole, asked) as examiner,
     ):
         outcome = examiner.wait()
-        candidate.end()
-    return outcome
+        is_lost = candidate.end().ending == "lost"
+    return replace(outcome, ending="lost") if is_lost else outcome

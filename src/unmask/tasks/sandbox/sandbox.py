@@ -41,7 +41,8 @@ class Outcome:
     """How a job ended."""
 
     ending: Literal["exit", "time", "lease", "lost"]
-    """By itself, at its time limit, because it was called off, or with its server."""
+    """By itself, at its time limit, because it was called off; or lost with its server or before it began, for which no
+    program is to blame."""
     code: int
     """Exit code; minus the signal that ended it."""
     output: str
@@ -150,15 +151,20 @@ class Job:
 
     def wait(self) -> Outcome:
         """How it ended; nothing of it is left then."""
+        said: list[bytes] = []
         try:
             with self._lease.makefile("rb") as lines:
-                line = lines.readline()
+                said.extend(lines)
         except TimeoutError:
             self._give_up()
-            line = b""
         except OSError:
-            line = b""
-        ended: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {"ending": "lost", "code": -1}
+            pass
+        has_begun = b"begun\n" in said
+        ended: dict[str, Any] = {"ending": "lost", "code": -1}
+        if said and said[-1].startswith(b"{") and said[-1].endswith(b"\n"):
+            ended = json.loads(said[-1])
+        if ended["ending"] == "exit" and not has_begun:
+            ended["ending"] = "lost"
         output = os.pread(self._output, self._output_bytes, 0).decode("utf-8", "replace")
         return Outcome(ended["ending"], ended["code"], output)
 

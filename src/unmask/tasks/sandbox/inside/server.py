@@ -54,8 +54,9 @@ class Job:
     """A job at work, as the server sees it.
 
     Args:
-        lease: the host's hold on it. The job itself reads its request from there; when the host shuts its end, the job
-            ends; how it ended is written to it when nothing of the job is left.
+        lease: the host's hold on it. The job itself reads its request from there and says when it begins: until then it
+            is the machine that fails, and not the program. When the host shuts its end, the job ends; how it ended is
+            written to it when nothing of the job is left.
         output: file for the standard output.
         channel: socket for the job's own use.
     """
@@ -85,11 +86,13 @@ class Job:
             if is_isolated:
                 map_user(uid, gid)
                 random.seed()  # os.fork would have seen to it
-            with open(self.lease, "rb") as file:
-                request = json.loads(file.readline())
-            if request["role"] != "examiner":
-                offer()
-            confine(self.limits, self.scratch)
+            with socket.socket(fileno=self.lease) as lease:
+                with lease.makefile("rb") as file:
+                    request = json.loads(file.readline())
+                if request["role"] != "examiner":
+                    offer()
+                confine(self.limits, self.scratch)
+                lease.sendall(b"begun\n")
             channel = None if self.channel is None else socket.socket(fileno=self.channel)
             code = perform(request, channel, self.output)
         except BaseException:
