@@ -21,14 +21,15 @@ the complete recipe as it ran. Made from the typed settings by `make docs`; do n
 
 
 def field_docs(settings: type[BaseModel]) -> dict[str, str]:
-    """Field name → the string below it in the class."""
+    """Field name → the string below it in the class, or in one that it extends."""
+    base = settings.__bases__[0]
+    docs = field_docs(base) if base is not BaseModel else {}
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
     assert isinstance(body, ast.ClassDef)
-    docs = {}
     for field, below in zip(body.body, body.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             assert isinstance(field.target, ast.Name)
-            docs[field.target.id] = " ".join(str(below.value.value).split())
+            docs[field.target.id] = " ".join(str(below.value.value).split()).replace("|", "\\|")
     return docs
 
 

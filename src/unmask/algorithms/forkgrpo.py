@@ -23,7 +23,7 @@ forks, and a window that lies behind the reference's last step has no fork.
 from typing import Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from unmask.algorithms.algorithm import (
@@ -37,21 +37,19 @@ from unmask.algorithms.algorithm import (
     spread,
 )
 from unmask.algorithms.explore import Groups, sample_groups
-from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_count
+from unmask.algorithms.thinning import RevealSettings, check_pilot, reveal_plan, thinned_count
 from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage, group_statistics, segment_credit
 from unmask.decoding import Decoding, Rollout
 from unmask.objectives import ObjectiveSettings
 from unmask.randomness import derive, name_seed, uniform
-from unmask.replay import StateDraw, kept_count
+from unmask.replay import kept_count
 
 _FORKS = name_seed(0, "forks")
 
 
-class ForkGRPOSettings(BaseModel):
+class ForkGRPOSettings(RevealSettings):
     """Defaults are the paper's, for a response of 256 tokens."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["forkgrpo"] = "forkgrpo"
     """Entropy-guided forks with group and segment credit."""
@@ -69,23 +67,8 @@ class ForkGRPOSettings(BaseModel):
     """λ: weight of the segment loss."""
     shrinkage: bool = True
     """Whether a segment's value change is shrunk by its noise (α); without, α is 1."""
-    advantage_eps: float = Field(1e-4, ge=0)
-    """ε_A: added to a group's standard deviation, in units of reward."""
     shrinkage_eps: float = Field(1e-12, gt=0)
     """ε_s: keeps the shrinkage factor defined."""
-    pilot: int | None = Field(None, ge=2)
-    """M_pilot: each group starts with so many responses, and grows to `group_size` only if their rewards differ
-    (adaptive rollout, an approximation); none samples whole groups. The paper's fast version: 4."""
-    sparse_replay: bool = False
-    """Replay only the states of one drawn response of each reward class of a mixed group, weighted so that the expected
-    gradient stays (sparse branch replay). Classes are the rewards above the group's mean, and those below. Other
-    responses that pass through these states are scored there as well."""
-    state_share: float = Field(1.0, gt=0, le=1)
-    """ρ: replay only this share of the states, drawn and weighted so that the expected gradient stays (state
-    subsampling); 1 replays all. The paper's fast version: 0.25."""
-    state_draw: StateDraw = "uniform"
-    """How states are drawn: all alike, or `confidence`, in proportion to |A| · max(1 − p, 0.02), p the token's
-    probability at rollout: the same expectation with less variance."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -134,16 +117,7 @@ class ForkGRPO:
         return self._credit(groups, actor)
 
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
-        settings = self.settings
-        plan = reveal_plan(
-            experience,
-            self.objective,
-            actor,
-            sparse_replay=settings.sparse_replay,
-            state_share=settings.state_share,
-            state_draw=settings.state_draw,
-        )
-        return [plan] * updates
+        return [reveal_plan(experience, self.objective, actor, self.settings)] * updates
 
     @property
     def windows(self) -> tuple[Window, ...]:

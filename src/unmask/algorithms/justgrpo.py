@@ -11,7 +11,7 @@ is nothing to replay here. The savings of ForkGRPO-Fast work here as well; they 
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from unmask.algorithms.algorithm import (
     Actor,
@@ -23,38 +23,21 @@ from unmask.algorithms.algorithm import (
     spread,
 )
 from unmask.algorithms.explore import sample_groups
-from unmask.algorithms.thinning import check_pilot, reveal_plan, thinned_count
+from unmask.algorithms.thinning import RevealSettings, check_pilot, reveal_plan, thinned_count
 from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding
 from unmask.objectives import ObjectiveSettings
-from unmask.replay import StateDraw, kept_count
+from unmask.replay import kept_count
 
 
-class JustGRPOSettings(BaseModel):
+class JustGRPOSettings(RevealSettings):
     """Defaults are the authors'."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Literal["justgrpo"] = "justgrpo"
     """GRPO on exact left-to-right likelihood."""
     group_size: int = Field(16, ge=2)
     """M: responses to each prompt."""
-    advantage_eps: float = Field(1e-4, ge=0)
-    """ε_A: added to the standard deviation, in units of reward."""
-    pilot: int | None = Field(None, ge=2)
-    """M_pilot: each group starts with so many responses, and grows to `group_size` only if their rewards differ
-    (adaptive rollout, an approximation); none samples whole groups. The paper's fast version: 4."""
-    sparse_replay: bool = False
-    """Replay only the states of one drawn response of each reward class of a mixed group, weighted so that the expected
-    gradient stays (sparse branch replay). Classes are the rewards above the group's mean, and those below. Other
-    responses that pass through these states are scored there as well."""
-    state_share: float = Field(1.0, gt=0, le=1)
-    """ρ: replay only this share of the states, drawn and weighted so that the expected gradient stays (state
-    subsampling); 1 replays all. The paper's fast version: 0.25."""
-    state_draw: StateDraw = "uniform"
-    """How states are drawn: all alike, or `confidence`, in proportion to |A| · max(1 − p, 0.02), p the token's
-    probability at rollout: the same expectation with less variance."""
 
     def check(self, decoding: Decoding, objective: ObjectiveSettings) -> None:
         check_pilot(self.pilot, self.group_size)
@@ -79,16 +62,7 @@ class JustGRPO:
         return Experience(rollout, reward, token_advantage, credit, groups.key)
 
     def replay(self, experience: Experience, actor: Actor, updates: int) -> list[Plan]:
-        settings = self.settings
-        plan = reveal_plan(
-            experience,
-            self.objective,
-            actor,
-            sparse_replay=settings.sparse_replay,
-            state_share=settings.state_share,
-            state_draw=settings.state_draw,
-        )
-        return [plan] * updates
+        return [reveal_plan(experience, self.objective, actor, self.settings)] * updates
 
     def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
         settings = self.settings

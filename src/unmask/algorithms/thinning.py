@@ -1,9 +1,10 @@
-"""What ForkGRPO-Fast adds to a plain replay of reveal states: fewer states, the same expectation.
+"""Replay of reveal states, all of them or, with what ForkGRPO-Fast adds, fewer with the same expectation.
 
 METHODS "ForkGRPO-Fast". The draws themselves are in `replay/subsample.py`.
 """
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from unmask.algorithms.algorithm import Actor, Experience, Plan
@@ -19,6 +20,32 @@ from unmask.replay import (
     state_weight,
     states_on_the_way,
 )
+
+
+class RevealSettings(BaseModel):
+    """Settings of algorithms that replay reveal states with credit from groups. ForkGRPO-Fast's savings start off."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str
+    """Which algorithm."""
+    group_size: int = Field(ge=2)
+    """M: responses to each prompt."""
+    advantage_eps: float = Field(1e-4, ge=0)
+    """ε_A: added to a group's standard deviation, in units of reward."""
+    pilot: int | None = Field(None, ge=2)
+    """M_pilot: each group starts with so many responses, and grows to `group_size` only if their rewards differ
+    (adaptive rollout, an approximation); none samples whole groups. The paper's fast version: 4."""
+    sparse_replay: bool = False
+    """Replay only the states of one drawn response of each reward class of a mixed group, weighted so that the expected
+    gradient stays (sparse branch replay). Classes are the rewards above the group's mean, and those below. Other
+    responses that pass through these states are scored there as well."""
+    state_share: float = Field(1.0, gt=0, le=1)
+    """ρ: replay only this share of the states, drawn and weighted so that the expected gradient stays (state
+    subsampling); 1 replays all. The paper's fast version: 0.25."""
+    state_draw: StateDraw = "uniform"
+    """How states are drawn: all alike, or `confidence`, in proportion to |A| · max(1 − p, 0.02), p the token's
+    probability at rollout: the same expectation with less variance."""
 
 
 def check_pilot(pilot: int | None, group_size: int) -> None:
@@ -38,34 +65,31 @@ def reveal_plan(
     experience: Experience,
     objective: ObjectiveSettings,
     actor: Actor,
-    *,
-    sparse_replay: bool,
-    state_share: float,
-    state_draw: StateDraw,
+    settings: RevealSettings,
 ) -> Plan:
     """Tokens with credit in their reveal states under the clipped objective: in all states, or in drawn ones.
 
-    Args:
-        sparse_replay: only states of one response of each reward class of a group, as far as the first term goes,
-            the credit within the groups. Credit in other terms is the response's own, and its states stay.
-        state_share: ρ, of these states; 1 = all.
+    Sparse replay thins the first term of the credit, that within the groups. Credit in other terms is the response's
+    own, and its states stay; a share of the states is one of all that are left.
     """
     rollout = experience.rollout
     states = reveal_states(rollout, (experience.credit != 0).any(-1))
     credit = experience.credit[states.row, states.position]  # (N, C)
 
-    if sparse_replay:
+    if settings.sparse_replay:
         advantage = group_advantage(experience.reward, rollout.group)
         drawn = one_of_each_class(advantage, rollout.group, experience.key)
         is_own = (credit[:, 1:] != 0).any(-1)
         states, credit = _thinned(states, credit, *states_on_the_way(states, drawn, is_own))
-    if state_share < 1:
+    if settings.state_share < 1:
         order = state_order(states, experience.key)
         weight = state_weight(states, rollout, credit).unsqueeze(-1)
         # on the host, where sums come out the same for all workers, who have to agree on the draw
         everyone, first = actor.gather(torch.cat([order, weight], dim=-1).cpu())
         own = slice(first, first + len(states))
-        probability, kept = draw_states(state_draw, state_share, weight=everyone[:, -1], order=everyone[:, :-1])
+        probability, kept = draw_states(
+            settings.state_draw, settings.state_share, weight=everyone[:, -1], order=everyone[:, :-1]
+        )
         states, credit = _thinned(states, credit, probability[own].to(credit.device), kept[own].to(credit.device))
     return Plan(states, ClippedObjective(states, objective, credit))
 
