@@ -67,12 +67,8 @@ def outcome_range(recipe: Recipe, mixed: float, changed: float = 1.0) -> tuple[O
         mixed: share of groups whose rewards vary; 1 is the most that can be replayed.
         changed: share of segments along which the value changes.
     """
-    windows, prompts = _algorithm(recipe).windows, recipe.trainer.prompts_per_step
-    size, pilot = recipe.algorithm.group_size, getattr(recipe.algorithm, "pilot", None)
-    late, early = (
-        Outcome.expected(prompts, size, [0.0, *(float(window[end]) for window in windows)], mixed, changed, pilot)
-        for end in (1, 0)
-    )
+    windows = _algorithm(recipe).windows
+    late, early = (_expected(recipe, [float(window[end]) for window in windows], mixed, changed) for end in (1, 0))
     return late, early
 
 
@@ -83,10 +79,13 @@ def logged_outcome(recipe: Recipe, metrics: Mapping[str, float]) -> Outcome:
     The line holds means over all groups, not which of them were mixed, so that with several groups a prompt the
     replayed states are an estimate.
     """
+    forks = [metrics["fork/step"] for _ in _algorithm(recipe).windows]
+    return _expected(recipe, forks, metrics["groups/mixed"])
+
+
+def _expected(recipe: Recipe, forks: list[float], mixed: float, changed: float = 1.0) -> Outcome:
     size, pilot = recipe.algorithm.group_size, getattr(recipe.algorithm, "pilot", None)
-    starts = [0.0, *(metrics["fork/step"] for _ in _algorithm(recipe).windows)]
-    prompts = recipe.trainer.prompts_per_step
-    return Outcome.expected(prompts, size, starts, metrics["groups/mixed"], pilot=pilot)
+    return Outcome.expected(recipe.trainer.prompts_per_step, size, [0.0, *forks], mixed, changed, pilot)
 
 
 def forward_flops(config: Any, length: int, scored: float) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.algorithms.recorded import assert_gradients, recorded_batch, recorded_gradients, recorded_groups
 from tests.golden_data import golden, golden_model
 from tests.helpers import FixedActor, gradients, make_prompts, parity_reward
-from unmask.algorithms import WD1, Experience, WD1Settings
+from unmask.algorithms import WD1, Experience, SPGSettings, WD1Settings
 from unmask.algorithms.algorithm import until_end
 from unmask.credit import centered_advantage
 from unmask.decoding import Decoding, Rollout
@@ -102,3 +102,10 @@ def test_each_update_has_states_of_its_own_that_stop_at_the_first_end_token(make
 def test_a_divergence_is_refused() -> None:
     with pytest.raises(ValueError, match="wd1 has no KL term"):
         WD1Settings().check(STATIC, ObjectiveSettings(kl_weight=0.1))
+
+
+@pytest.mark.parametrize("settings", [WD1Settings(), SPGSettings(block=4, draws=2)])
+def test_a_clip_that_would_do_nothing_is_refused(settings: WD1Settings | SPGSettings) -> None:
+    settings.check(STATIC, ObjectiveSettings(clip_low=0.2))
+    with pytest.raises(ValueError, match=rf"objective.clip_high=0.3: {settings.name} has no ratio to clip"):
+        settings.check(STATIC, ObjectiveSettings(clip_high=0.3))

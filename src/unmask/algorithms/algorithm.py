@@ -183,6 +183,18 @@ def check_no_kl(algorithm: str, objective: ObjectiveSettings) -> None:
         )
 
 
+def check_no_clip(algorithm: str, objective: ObjectiveSettings) -> None:
+    """For algorithms without a probability ratio in their objective.
+
+    Raises:
+        ValueError: naming the key.
+    """
+    for key in ("clip_low", "clip_high"):
+        value = getattr(objective, key)
+        if value != ObjectiveSettings.model_fields[key].default:
+            raise ValueError(f"objective.{key}={value:g}: {algorithm} has no ratio to clip; leave objective.{key} out")
+
+
 def check_no_mismatch(algorithm: str, objective: ObjectiveSettings) -> None:
     """For algorithms that score tokens in states which the rollout never saw.
 

@@ -28,6 +28,7 @@ from unmask.algorithms.algorithm import (
     Experience,
     Plan,
     Prompts,
+    check_no_clip,
     check_no_kl,
     check_no_mismatch,
     check_varied,
@@ -70,6 +71,7 @@ class SPGSettings(BaseModel):
     def check(self, decoding: Decoding, objective: ObjectiveSettings) -> None:
         check_varied("spg", decoding.temperature)
         check_no_kl("spg", objective)
+        check_no_clip("spg", objective)
         check_no_mismatch("spg", objective)
         if not self.masking.startswith("block"):
             return

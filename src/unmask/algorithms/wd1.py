@@ -21,6 +21,7 @@ from unmask.algorithms.algorithm import (
     Experience,
     Plan,
     Prompts,
+    check_no_clip,
     check_no_kl,
     check_no_mismatch,
     check_varied,
@@ -51,6 +52,7 @@ class WD1Settings(BaseModel):
     def check(self, decoding: Decoding, objective: ObjectiveSettings) -> None:
         check_varied("wd1", decoding.temperature)
         check_no_kl("wd1", objective)
+        check_no_clip("wd1", objective)
         check_no_mismatch("wd1", objective)
 
 
