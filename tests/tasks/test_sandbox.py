@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from unmask.errors import UnmaskError
-from unmask.tasks import Code
-from unmask.tasks.sandbox import Examination, Limits, Sandbox, Step, bubblewrap, examine
+from unmask.tasks import Code, CodeSettings, Verdict, judge_safely
+from unmask.tasks.sandbox import Examination, Limits, Sandbox, SandboxLostError, Step, bubblewrap, examine
 from unmask.tasks.sandbox import sandbox as sandboxes
 
 SHORT = Limits(seconds=1, memory_bytes=256 * 2**20)
@@ -328,7 +328,7 @@ def test_a_job_that_cannot_begin_is_lost(either: Sandbox) -> None:
 def test_a_job_that_cannot_begin_costs_nobody_a_reward(sandbox: Sandbox, stumble: int) -> None:
     with Stumbling({stumble}) as own:
         assert examine(own, [RIGHT], TWO_TESTS) == [True, True]
-    with Stumbling({stumble, stumble + 2}) as own, pytest.raises(UnmaskError, match="lost twice"):
+    with Stumbling({stumble, stumble + 2}) as own, pytest.raises(SandboxLostError, match="lost twice"):
         examine(own, [RIGHT], TWO_TESTS)
 
 
@@ -337,8 +337,28 @@ def test_a_program_that_cannot_begin_is_tried_again(sandbox: Sandbox, monkeypatc
     with Stumbling({0, 2, 3}) as own:
         monkeypatch.setattr(Code, "sandbox", own)
         assert Code().reward(printing, "print(input())") == 1
-        with pytest.raises(UnmaskError, match="lost twice"):
+        with pytest.raises(SandboxLostError, match="lost twice"):
             Code().reward(printing, "print(input())")
+
+
+def test_a_server_that_hangs_costs_nobody_a_reward(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxes, "GRACE_SECONDS", 0.5)
+    with Sandbox() as own:
+        assert own._server is not None
+        os.killpg(own._server.pid, signal.SIGSTOP)
+        assert examine(own, [RIGHT], TWO_TESTS, SHORT) == [True, True]
+
+
+def test_a_program_that_ends_its_server_costs_only_its_own_reward() -> None:
+    task = Code(CodeSettings(sandbox="unsafe"))
+    example = {"tests": ["assert f(1) == 2"]}
+    judgements, errors = judge_safely(task, [example] * 2, ["import os\nos.kill(os.getppid(), 9)", RIGHT])
+    task.sandbox.close()
+    assert [(judgement.reward, judgement.verdict) for judgement in judgements] == [
+        (0, Verdict.UNSURE),
+        (1, Verdict.RIGHT),
+    ]
+    assert isinstance(errors[0], SandboxLostError) and len(errors) == 1
 
 
 def test_the_sandbox_ends_with_its_process(sandbox: Sandbox) -> None:

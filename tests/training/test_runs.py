@@ -88,7 +88,7 @@ def test_numbers_logged_are_those_of_the_rollouts(small: Callable) -> None:
 
 
 def test_fast_settings_log_what_they_save(small: Callable) -> None:
-    more = ["trainer.steps=1", "evaluation.every=0", "algorithm.group_size=8", "decoding.batch_tokens=350"]
+    more = ["trainer.steps=1", "evaluation.every=0", "algorithm.group_size=8", "decoding.batch_tokens=200"]
     (step,) = train("tiny/forkgrpo_fast", small("run", *more)).metrics
     assert step["rows/needed"] == step["tokens/generated"] < 3 * 8 * (16 + 15 + 11 + 7)
     assert 0 < step["rows/forwarded"] <= step["rows/needed"]

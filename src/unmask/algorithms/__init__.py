@@ -1,9 +1,9 @@
 """One file an algorithm: its settings, its equations, and what it picks from credit, replay and objectives.
 
 `algorithm.py` says what the trainer expects; `explore.py` (groups that are sampled together) and `thinning.py` (a
-replay that leaves most out) are shared. To add an algorithm: write the file and add it to `ALGORITHMS` and
-`AlgorithmSettings` below. Shared code never asks for an algorithm's name; when it wants to, a method on the algorithm
-is missing.
+replay of reveal states, all of them or a few) are shared. To add an algorithm: write the file and add it to
+`ALGORITHMS` and `AlgorithmSettings` below. Shared code never asks for an algorithm's name; when it wants to, a method
+on the algorithm is missing.
 """
 
 from collections.abc import Callable

@@ -27,10 +27,8 @@ class RevealSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    name: str
-    """Which algorithm."""
-    group_size: int = Field(ge=2)
-    """M: responses to each prompt."""
+    name: str  # these two are each algorithm's own; here they come first, in recipes and in their description
+    group_size: int
     advantage_eps: float = Field(1e-4, ge=0)
     """ε_A: added to a group's standard deviation, in units of reward."""
     pilot: int | None = Field(None, ge=2)

@@ -17,7 +17,7 @@ from unmask.errors import UnmaskError
 from unmask.tasks.code_tests import assertions, completed
 from unmask.tasks.data import DataSetTask, Instruction, text_field
 from unmask.tasks.responses import fenced_blocks
-from unmask.tasks.sandbox import Examination, Kind, Limits, Sandbox, examine, shared_sandbox
+from unmask.tasks.sandbox import Examination, Kind, Limits, Sandbox, SandboxLostError, examine, shared_sandbox
 from unmask.tasks.task import Example, Judgement, Task
 
 EXPERT = "You are an expert Python programmer, and here is your task:"
@@ -135,7 +135,7 @@ class Code(DataSetTask):
         if outcome.ending == "lost":  # which need not be this program's fault
             outcome = self.sandbox.run(program, read, self.limits)
         if outcome.ending == "lost":
-            raise UnmaskError("code: the sandbox was lost twice over one program")
+            raise SandboxLostError
         return outcome.is_success and _printed(outcome.output) == _printed(str(test["output"]))
 
 

@@ -18,7 +18,8 @@ What holds in `bubblewrap`:
   cannot see, signal, trace or limit its server or another job, and when it ends the kernel ends all its processes
   with it. What it leaves behind (files, shared memory, keys) goes with its namespaces. So a job cannot change a later
   one; a server that is lost all the same (e.g. to the kernel's lack of memory) is replaced, and its jobs are tried once
-  more, as are jobs that could not begin. What is lost twice is an error, and no verdict.
+  more, as are jobs that could not begin. Over what is lost twice there is no verdict: the response gets the smallest
+  reward and counts in `reward/errors`.
 - Wall time, processor time, memory, processes, file size, scratch and output are limited. Where the machine runs out of
   memory all the same, programs end first.
 - The order of sets of texts is the same in all processes and on all days, and so is the verdict on a program that
@@ -34,6 +35,16 @@ that nothing is left of a job, and nothing else of this list: there, a program m
 
 from unmask.tasks.sandbox.bubblewrap import Kind
 from unmask.tasks.sandbox.examination import Examination, Step, examine
-from unmask.tasks.sandbox.sandbox import Limits, Outcome, Sandbox, shared_sandbox
+from unmask.tasks.sandbox.sandbox import Limits, Outcome, Sandbox, SandboxLostError, shared_sandbox
 
-__all__ = ["Examination", "Kind", "Limits", "Outcome", "Sandbox", "Step", "examine", "shared_sandbox"]
+__all__ = [
+    "Examination",
+    "Kind",
+    "Limits",
+    "Outcome",
+    "Sandbox",
+    "SandboxLostError",
+    "Step",
+    "examine",
+    "shared_sandbox",
+]

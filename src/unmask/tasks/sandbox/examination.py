@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from unmask.errors import UnmaskError
-from unmask.tasks.sandbox.sandbox import Limits, Outcome, Sandbox
+from unmask.tasks.sandbox.sandbox import Limits, Outcome, Sandbox, SandboxLostError
 
 TIME_LIMITS = 3
 """Time of a whole examination, in limits of one test: so much can endless loops in several tests cost."""
@@ -47,7 +47,8 @@ def examine(
         limits: of the candidate's process; the time is for loading, and for each test.
 
     Raises:
-        UnmaskError: there is no sandbox, it is lost twice, or the tests themselves are broken.
+        UnmaskError: there is no sandbox, or the tests themselves are broken.
+        SandboxLostError: twice.
     """
     limits = limits or Limits()
     passed: dict[int, bool] = {}
@@ -58,8 +59,9 @@ def examine(
         outcome = _attempt(sandbox, programs, examination, limits, passed, left)
         if outcome.ending == "lost":  # which need not be this candidate's fault
             if not may_repeat:
-                raise UnmaskError("code: the sandbox was lost twice over one program")
+                raise SandboxLostError
             may_repeat = False
+            deadline = time.monotonic() + TIME_LIMITS * limits.seconds
             continue
         first, *lines = outcome.output.splitlines() or [""]
         if first.startswith("broken "):

@@ -54,6 +54,16 @@ class Outcome:
         return self.ending == "exit" and self.code == 0
 
 
+class SandboxLostError(RuntimeError):
+    """A program cannot be judged: the sandbox was lost over it twice. That costs no other program its verdict."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "sandbox: lost twice over one program (its server was killed, or its job could not begin); "
+            "see that the machine does not run out of memory or processes"
+        )
+
+
 class Sandbox:
     """A fork server in a sandbox, for any number of threads. It starts with the first job, and again when it is lost.
 
@@ -163,7 +173,7 @@ class Job:
         ended: dict[str, Any] = {"ending": "lost", "code": -1}
         if said and said[-1].startswith(b"{") and said[-1].endswith(b"\n"):
             ended = json.loads(said[-1])
-        if ended["ending"] == "exit" and not has_begun:
+        if not has_begun and ended["ending"] != "lease":
             ended["ending"] = "lost"
         output = os.pread(self._output, self._output_bytes, 0).decode("utf-8", "replace")
         return Outcome(ended["ending"], ended["code"], output)

@@ -110,7 +110,9 @@ class Job:
         if self.scratch is not None:  # with namespaces, the kernel has seen to all this
             end_strays(others)
             remove(self.scratch)
-        answer = {"ending": self.ending, "code": os.waitstatus_to_exitcode(status)}
+        code = os.waitstatus_to_exitcode(status)
+        # what was ending already when it was killed has ended by itself
+        answer = {"ending": self.ending if code == -signal.SIGKILL else "exit", "code": code}
         with socket.socket(fileno=self.lease) as lease, contextlib.suppress(OSError):  # nobody may wait any more
             lease.sendall(json.dumps(answer).encode() + b"\n")
         os.close(self.handle)
@@ -162,7 +164,7 @@ def main(control: socket.socket, is_isolated: bool) -> None:
             poll.register(job.handle, select.POLLIN)
             poll.register(job.lease, select.POLLRDHUP)
     for job in jobs.values():
-        job.kill("lease")
+        job.kill("lost")
     for job in jobs.values():
         job.bury(jobs)
 
