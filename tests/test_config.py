@@ -59,7 +59,7 @@ def test_the_papers_values_are_in_the_llada_recipes() -> None:
     ("overrides", "says"),
     [
         (["algorithm.segment_wieght=1"], "algorithm.segment_wieght is unknown; did you mean segment_weight?"),
-        (["algorithm.pilot=9"], "pilot=9 is more than group_size=4"),
+        (["algorithm.pilot=9"], "algorithm.pilot=9 is more than group_size=4"),
         (["algorithm.state_share=0"], "algorithm.state_share=0: input should be greater than 0"),
         (["trianer.steps=1"], "trianer is unknown; did you mean trainer?"),
         (["model.lora.rnk=4"], "model.lora.rnk is unknown; did you mean rank?"),

@@ -39,12 +39,12 @@ def update_cost(recipe: Recipe, outcome: Outcome, config: Any, prompt_length: in
         prompt_length: tokens of a prompt, on average.
 
     Returns:
-        Exact counts for ForkGRPO and JustGRPO, left to right; elsewhere the most there can be. With sparse replay,
-        where the reference may be drawn for its group and is replayed for its segments anyway, and with state
-        subsampling, which draws from states that responses share, that goes for the states; the tokens are then those
-        of states that no two responses share. Operations leave out what grows with neither width nor sequence (norms,
-        softmax, sampling), adapters, the extra pass without gradients of losses that are no sum over states, and
-        caches.
+        Exact counts for ForkGRPO and JustGRPO, left to right and with whole responses; elsewhere, also where responses
+        end early, the most there can be. With sparse replay, where the reference may be drawn for its group and is
+        replayed for its segments anyway, and with state subsampling, which draws from states that responses share,
+        that goes for the states; the tokens are then those of states that no two responses share. Operations leave out
+        what grows with neither width nor sequence (norms, softmax, sampling), adapters, the extra pass without
+        gradients of losses that are no sum over states, and caches.
     """
     decoding, trainer, objective = recipe.decoding, recipe.trainer, recipe.objective
     length, width = decoding.length, prompt_length + decoding.length

@@ -305,7 +305,7 @@ def test_fast_settings_work_with_responses_that_end(make_model: Callable, order:
 
 def test_bad_settings_are_refused_in_one_line() -> None:
     for settings in (ForkGRPOSettings(pilot=9, group_size=8), JustGRPOSettings(pilot=9, group_size=8)):
-        with pytest.raises(ValueError, match=r"^pilot=9 is more than group_size=8") as refused:
+        with pytest.raises(ValueError, match=r"^algorithm.pilot=9 is more than group_size=8") as refused:
             settings.check(Decoding(length=256), ObjectiveSettings())
         assert "\n" not in str(refused.value)
     for share in (0.0, -0.5, 1.5, 2.0):

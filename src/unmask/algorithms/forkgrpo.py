@@ -128,11 +128,11 @@ class ForkGRPO:
         mixed = outcome.mixed.clone()
         if not settings.fork_credit:
             mixed[:, 1:] = 0
-        count = thinned_count(outcome.mixed_count) if settings.sparse_replay else outcome.mixed_count
+        count = thinned_count(outcome.credited_count) if settings.sparse_replay else outcome.credited_count
         tokens = (count * mixed * (decoding.length - outcome.start)).sum()
         if settings.segment_weight:
             # the reference also has the credit of its segments, where it is not replayed for that of the roots anyway
-            alone = torch.ones_like(mixed[:, :1]) if settings.sparse_replay else 1 - mixed[:, :1]
+            alone = torch.ones_like(mixed[:, :1]) if settings.sparse_replay else 1 - outcome.credited_reference
             ends = torch.nn.functional.pad(outcome.start[:, 1:], (0, 1), value=decoding.length)
             tokens += (alone * outcome.changed * (ends - outcome.start)).sum()
         kept = kept_count(settings.state_share, tokens.item())

@@ -66,6 +66,6 @@ class JustGRPO:
 
     def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
         settings = self.settings
-        count = thinned_count(outcome.mixed_count) if settings.sparse_replay else outcome.mixed_count
+        count = thinned_count(outcome.credited_count) if settings.sparse_replay else outcome.credited_count
         kept = kept_count(settings.state_share, (count * outcome.mixed).sum().item() * decoding.length)
         return Replayed(kept, kept)  # every token has a state of its own

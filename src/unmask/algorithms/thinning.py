@@ -51,7 +51,9 @@ def check_pilot(pilot: int | None, group_size: int) -> None:
     ValueError: the pilot is larger than the group.
     """
     if pilot is not None and pilot > group_size:
-        raise ValueError(f"pilot={pilot} is more than group_size={group_size}, to which groups grow; set it to less")
+        raise ValueError(
+            f"algorithm.pilot={pilot} is more than group_size={group_size}, to which groups grow; set it to less"
+        )
 
 
 def thinned_count(count: Tensor) -> Tensor:

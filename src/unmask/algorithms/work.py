@@ -31,6 +31,10 @@ class Outcome:
     """(n, K+1) float64: 1 where the value changes from the group's start to the next one's, or to the end."""
     mixed_count: Tensor
     """(n, K+1) float64: responses of the group if its rewards vary. Expected groups are of two sizes with a pilot."""
+    credited_count: Tensor
+    """(n, K+1) float64: those of them whose reward is not the group's mean."""
+    credited_reference: Tensor
+    """(n, 1) float64: 1 where the reference's reward is not the mean of its group, the roots."""
 
     @staticmethod
     def read(rollout: Rollout, reward: Tensor) -> "Outcome":
@@ -39,27 +43,31 @@ class Outcome:
         The first response of a prompt is the reference that others branch off.
         """
         length = rollout.response_ids.shape[1]
-        statistics = group_statistics(reward.double().cpu(), rollout.group.cpu())
-        first = first_of_each(rollout.group.cpu())  # (G,) a row of each group
-        prompt, given = rollout.prompt.cpu()[first], (~rollout.trainable.cpu()).sum(-1)[first]
+        reward, group = reward.double().cpu(), rollout.group.cpu()
+        statistics = group_statistics(reward, group)
+        is_credited = (statistics.centered(reward, group) != 0).double()  # (B,)
+        first = first_of_each(group)  # (G,) a row of each group
+        prompt, given = rollout.prompt.cpu()[first], (rollout.reveal_step.cpu() == -1).sum(-1)[first]
         place = torch.arange(len(first)) - first_of_each(prompt)[prompt]  # (G,) a group's number in its prompt
         zeros = torch.zeros(int(prompt.max()) + 1, int(place.max()) + 1, dtype=torch.float64)
-        count, mixed = zeros.clone(), zeros.clone()
+        count, mixed, credited = zeros.clone(), zeros.clone(), zeros.clone()
         start = torch.full_like(zeros, length)
-        terminal = reward.double().cpu()[first_of_each(rollout.prompt.cpu())]
+        reference = first_of_each(rollout.prompt.cpu())
+        terminal = reward[reference]
         value = terminal.unsqueeze(-1).repeat(1, zeros.shape[1] + 1)  # V_0 .. V_{K+1}
         count[prompt, place] = statistics.count
         start[prompt, place] = given.double()
         mixed[prompt, place] = statistics.is_mixed.double()
+        credited[prompt, place] = torch.zeros(len(first), dtype=torch.float64).index_add(0, group, is_credited)
         value[prompt, place] = statistics.mean
         changed = significant(value.diff(dim=-1), terminal.max() - terminal.min()) != 0
-        return Outcome(count, start, mixed, changed.double(), count)
+        return Outcome(count, start, mixed, changed.double(), count, credited, is_credited[reference].unsqueeze(-1))
 
     @staticmethod
     def expected(
         prompts: int, count: int, start: list[float], mixed: float, changed: float = 1.0, pilot: int | None = None
     ) -> "Outcome":
-        """The same outcome for every prompt.
+        """The same outcome for every prompt; no reward is exactly the mean of others that differ.
 
         Args:
             count: responses in each group.
@@ -72,7 +80,7 @@ class Outcome:
         average = count if pilot is None else pilot + mixed * (count - pilot)
         values = (average, mixed, changed, float(count))
         counts, mixtures, changes, mixed_counts = (torch.full_like(starts, value) for value in values)
-        return Outcome(counts, starts, mixtures, changes, mixed_counts)
+        return Outcome(counts, starts, mixtures, changes, mixed_counts, mixed_counts, mixtures[:, :1])
 
     def tokens_generated(self, length: int) -> float:
         """Σ_j M_j (L − a_j) over all prompts. Source: METHODS "ForkGRPO", explore; K = 0 for every other algorithm."""
