@@ -53,7 +53,7 @@ def train(
         else:
             with TrainingView(recipe) as view:
                 result = runs.train(recipe, changes, listeners=[view])
-        view.finish(result, "metrics.jsonl, samples/, checkpoints/")
+        view.finish(result)
 
 
 @app.command()
@@ -93,7 +93,7 @@ def sft(
 
     with _interruptible(), TrainingView(recipe) as view:
         result = runs.supervise(recipe, list(overrides or []), listeners=[view])
-        view.finish(result, "metrics.jsonl, model/")
+        view.finish(result)
 
 
 Length = Annotated[int | None, typer.Option("--gen-length", min=1, help="Response length in tokens.")]
@@ -141,7 +141,7 @@ def evaluate_models(
     horizon: Horizon = None,
     examples: Annotated[int | None, typer.Option(min=1, help="How many examples; all when left out.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Responses to each example, for pass@k.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -219,7 +219,7 @@ def filter_data(
     guidance: Guidance = None,
     cache: Cache = None,
     horizon: Horizon = None,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
 ) -> None:
     """The training examples that a model can learn from: short enough, and right at least once."""
     arguments = locals()
@@ -274,7 +274,7 @@ def diagnose_model(
     top_p: TopP = None,
     cache: Cache = None,
     horizon: Horizon = None,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
     output: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the report here: Markdown, JSON and pictures.")
     ] = None,
@@ -332,7 +332,7 @@ def sample(
     guidance: Guidance = None,
     cache: Cache = None,
     horizon: Horizon = None,
-    seed: Annotated[int, typer.Option(help="Seed of the draws and of the example.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws and of the example.")] = 0,
 ) -> None:
     """One answer of a model."""
     arguments = locals()

@@ -69,15 +69,18 @@ class TrainingView(View):
         if "eval/accuracy" in metrics:
             console.print(f"step {int(metrics['step'])}: accuracy {metrics['eval/accuracy']:.3f}")
 
-    def finish(self, result: Result, kept: str) -> None:
+    def finish(self, result: Result) -> None:
         """Say where everything is."""
+        kept = [
+            name for name in ("metrics.jsonl", "samples/", "checkpoints/", "model/") if (result.run / name).exists()
+        ]
         errors = sum(int(metrics.get("reward/errors", 0)) for metrics in result.metrics)
         if errors:
             console.print(Text(f"the task failed on {errors} responses, which got the smallest reward: see errors.txt"))
         if result.evaluations:
             path = " → ".join(f"{evaluation['accuracy']:.3f}" for evaluation in result.evaluations)
             console.print(f"accuracy {path}")
-        console.print(Text(f"run in {result.run}: {kept}"))
+        console.print(Text(f"run in {result.run}: {', '.join(kept)}"))
 
 
 class ComparisonView(View):
