@@ -32,12 +32,11 @@ from unmask.algorithms.algorithm import (
     Plan,
     Prompts,
     check_all_tokens,
-    check_no_kl,
     check_varied,
     spread,
 )
 from unmask.algorithms.explore import Groups, sample_groups
-from unmask.algorithms.thinning import RevealSettings, check_pilot, reveal_plan, thinned_count
+from unmask.algorithms.thinning import RevealSettings, reveal_plan
 from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage, group_statistics, segment_credit
 from unmask.decoding import Decoding, Rollout
@@ -83,9 +82,8 @@ class ForkGRPOSettings(RevealSettings):
         return self
 
     def check(self, decoding: Decoding, objective: ObjectiveSettings) -> None:
-        check_pilot(self.pilot, self.group_size)
+        super().check(decoding, objective)
         check_varied("forkgrpo", decoding.temperature)
-        check_no_kl("forkgrpo", objective)
         if decoding.order == "left_to_right":
             check_all_tokens("forkgrpo", decoding)
         if self.windows and self.windows[-1][1] >= decoding.length:
@@ -128,8 +126,7 @@ class ForkGRPO:
         mixed = outcome.mixed.clone()
         if not settings.fork_credit:
             mixed[:, 1:] = 0
-        count = thinned_count(outcome.credited_count) if settings.sparse_replay else outcome.credited_count
-        tokens = (count * mixed * (decoding.length - outcome.start)).sum()
+        tokens = (settings.replayed_count(outcome) * mixed * (decoding.length - outcome.start)).sum()
         if settings.segment_weight:
             # the reference also has the credit of its segments, where it is not replayed for that of the roots anyway
             alone = torch.ones_like(mixed[:, :1]) if settings.sparse_replay else 1 - outcome.credited_reference

@@ -19,11 +19,10 @@ from unmask.algorithms.algorithm import (
     Plan,
     Prompts,
     check_left_to_right,
-    check_no_kl,
     spread,
 )
 from unmask.algorithms.explore import sample_groups
-from unmask.algorithms.thinning import RevealSettings, check_pilot, reveal_plan, thinned_count
+from unmask.algorithms.thinning import RevealSettings, reveal_plan
 from unmask.algorithms.work import Outcome, Replayed, Window
 from unmask.credit import group_advantage
 from unmask.decoding import Decoding
@@ -40,9 +39,8 @@ class JustGRPOSettings(RevealSettings):
     """M: responses to each prompt."""
 
     def check(self, decoding: Decoding, objective: ObjectiveSettings) -> None:
-        check_pilot(self.pilot, self.group_size)
+        super().check(decoding, objective)
         check_left_to_right("justgrpo", decoding)
-        check_no_kl("justgrpo", objective)
 
 
 class JustGRPO:
@@ -65,7 +63,6 @@ class JustGRPO:
         return [reveal_plan(experience, self.objective, actor, self.settings)] * updates
 
     def replayed(self, decoding: Decoding, outcome: Outcome) -> Replayed:
-        settings = self.settings
-        count = thinned_count(outcome.credited_count) if settings.sparse_replay else outcome.credited_count
-        kept = kept_count(settings.state_share, (count * outcome.mixed).sum().item() * decoding.length)
+        responses = (self.settings.replayed_count(outcome) * outcome.mixed).sum().item()
+        kept = kept_count(self.settings.state_share, responses * decoding.length)
         return Replayed(kept, kept)  # every token has a state of its own

@@ -7,8 +7,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from unmask.algorithms.algorithm import Actor, Experience, Plan
+from unmask.algorithms.algorithm import Actor, Experience, Plan, check_no_kl
+from unmask.algorithms.work import Outcome
 from unmask.credit import group_advantage
+from unmask.decoding import Decoding
 from unmask.objectives import ClippedObjective, ObjectiveSettings
 from unmask.replay import (
     StateDraw,
@@ -45,20 +47,21 @@ class RevealSettings(BaseModel):
     """How states are drawn: all alike, or `confidence`, in proportion to |A| · max(1 − p, 0.02), p the token's
     probability at rollout: the same expectation with less variance."""
 
+    def check(self, decoding: Decoding, objective: ObjectiveSettings) -> None:
+        """Raises:
+        ValueError: the pilot is larger than the group, or a divergence is asked for.
+        """
+        if self.pilot is not None and self.pilot > self.group_size:
+            raise ValueError(
+                f"algorithm.pilot={self.pilot} is more than group_size={self.group_size}, to which groups grow; "
+                "set it to less"
+            )
+        check_no_kl(self.name, objective)
 
-def check_pilot(pilot: int | None, group_size: int) -> None:
-    """Raises:
-    ValueError: the pilot is larger than the group.
-    """
-    if pilot is not None and pilot > group_size:
-        raise ValueError(
-            f"algorithm.pilot={pilot} is more than group_size={group_size}, to which groups grow; set it to less"
-        )
-
-
-def thinned_count(count: Tensor) -> Tensor:
-    """(...) how many responses are replayed of each mixed group of `count` (...): one of each of two classes."""
-    return count.clamp(max=2)
+    def replayed_count(self, outcome: Outcome) -> Tensor:
+        """(n, K+1) responses that are replayed of each group if its rewards vary: with sparse replay one of each of
+        two classes, else all that have credit."""
+        return outcome.credited_count.clamp(max=2) if self.sparse_replay else outcome.credited_count
 
 
 def reveal_plan(

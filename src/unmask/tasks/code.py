@@ -131,12 +131,11 @@ class Code(DataSetTask):
 
     def _prints(self, program: str, test: Mapping[str, Any]) -> bool:
         read = str(test["input"]).replace("\r\n", "\n")
-        outcome = self.sandbox.run(program, read, self.limits)
-        if outcome.ending == "lost":  # which need not be this program's fault
+        for _ in range(2):  # a job that is lost need not be this program's fault
             outcome = self.sandbox.run(program, read, self.limits)
-        if outcome.ending == "lost":
-            raise SandboxLostError
-        return outcome.is_success and _printed(outcome.output) == _printed(str(test["output"]))
+            if outcome.ending != "lost":
+                return outcome.is_success and _printed(outcome.output) == _printed(str(test["output"]))
+        raise SandboxLostError
 
 
 def extract_program(response: str, names: Sequence[str] = ()) -> str:
